@@ -1,4 +1,4 @@
-//! The program's named fault points, the process that passes each, and the actions possible there.
+//! Heeler's named fault points: which process passes each, and which actions are possible there.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,17 @@ pub(crate) struct FaultPoint {
     pub(crate) error: Option<PossibleLoss>,
 }
 
-/// The possible loss from a system error at a point.
+/// What a system error at a point may lose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PossibleLoss {
-    /// Clients see only a log message.
+    /// Nothing: clients only get a log message.
     Nothing,
-    /// A worker's journal: unproven results are lost if the worker also dies or the client disconnects.
+    /// A worker's journal: results not proven delivered are lost if the worker also dies or the client
+    /// disconnects.
     Journal,
     /// The tests of one lease, which are reported as lost.
     Tests,
-    /// The whole request, which is answered with an error after its completion.
+    /// The whole request, which is completed and then answered with an error.
     Request,
 }
 
@@ -80,7 +81,7 @@ pub(crate) const POINTS: &[FaultPoint] = &[
     fallible("pool.watchdog", COORDINATOR, PossibleLoss::Request),
 ];
 
-/// Panics if this list differs from the program's own points.
+/// Panics if this list differs from the points in the program.
 pub(crate) fn compare() {
     let of_program: BTreeMap<_, _> = heeler_sys::fail::POINTS.into_iter().collect();
     let here: BTreeMap<_, _> = POINTS.iter().map(|point| (point.name, point.error.is_some())).collect();

@@ -18,7 +18,7 @@ pub(crate) const LIBTEST: [(&str, &str); 14] = [
     ("z_is_last", "passed"),
 ];
 
-/// Tests of `tests/fixtures/pytest/test_faults.py` with their final states, without its parameterized cases.
+/// Tests of `tests/fixtures/pytest/test_faults.py` with their final states, except the parameterized cases.
 pub(crate) const PYTEST: [(&str, &str); 6] = [
     ("test_faults.py::test_fails", "failed"),
     ("test_faults.py::test_skips", "skipped"),
@@ -31,8 +31,8 @@ pub(crate) const PYTEST: [(&str, &str); 6] = [
 /// Number of parameterized cases in the pytest fixture. All of them pass.
 pub(crate) const PYTEST_CASES: usize = 12;
 
-/// Quirks of the server in `tests/fixtures/mtp`, with the final state of its test `t3`. The last test fails;
-/// all others pass.
+/// Quirks of the server in `tests/fixtures/mtp`, each with the final state of the test `t3`. The last test
+/// fails; all others pass.
 pub(crate) const MTP_QUIRKS: [(&str, &str); 6] = [
     ("plain", "passed"),
     ("both-states", "passed"),

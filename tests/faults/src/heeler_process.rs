@@ -1,4 +1,4 @@
-//! The program under test, as started by a round.
+//! The program under test, started by a round.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -12,7 +12,7 @@ use std::{
 
 use crate::support::recorder::DEADLINE;
 
-/// Environment variable that marks a round's processes and their descendants with the round's id.
+/// Environment variable with the round's id. It marks all processes of a round.
 pub(crate) const MARK: &str = "HEELER_FAULT_ROUND";
 
 /// A running program; killed on drop.
@@ -55,13 +55,13 @@ impl HeelerProcess {
 impl Drop for HeelerProcess {
     fn drop(&mut self) {
         let mut child = self.child.lock().unwrap();
-        // The process may be gone already.
+        // The process may have exited already.
         child.kill().ok();
         child.wait().ok();
     }
 }
 
-/// Returns a `heeler` command in a round's directory, without the tester's environment.
+/// Returns a `heeler` command in a round's directory, without the environment of the harness.
 pub(crate) fn heeler(dir: &Path, mark: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.current_dir(dir).env_clear();
@@ -83,7 +83,7 @@ fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Re
             text.push_str(&String::from_utf8_lossy(&line));
             text.push('\n');
         }
-        // The receiver may have given up.
+        // The receiver may have been dropped.
         sender.send(()).ok();
     });
     (errors, all_gone)

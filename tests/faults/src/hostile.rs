@@ -1,9 +1,9 @@
-//! Test programs that attack Heeler's assumptions, with their tests.
+//! Test programs that attack Heeler's assumptions, and the expected states of their tests.
 
 /// Prefix of the uids of hostile tests.
 pub(crate) const SUITE_PREFIX: &str = "hostile::";
 
-/// A program of the end-to-end tests, the variable that selects its attack, and the states of its tests.
+/// A fixture of the end-to-end tests, the variable that selects its attack, and the states of its tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HostileProgram {
     /// Name of the source file.
@@ -11,9 +11,9 @@ pub(crate) struct HostileProgram {
     /// Name and value of the variable.
     pub(crate) attack: (&'static str, &'static str),
     tests: HostileTests,
-    /// Tests that do not pass: their name prefix and state.
+    /// Name prefix and state of the tests that do not pass.
     charged: (&'static str, &'static str),
-    /// The program itself also fails.
+    /// A program failure is reported as well.
     pub(crate) fails_itself: bool,
 }
 
@@ -64,7 +64,7 @@ const fn suites(
 }
 
 const NONE: (&str, &str) = ("none", "");
-/// An attack that ends only by timeout.
+/// The attack that ends only by timeout.
 pub(crate) const HANGING: &str = "fork, hang both";
 
 /// Every hostile program.
@@ -97,7 +97,7 @@ pub(crate) const PROGRAMS: [HostileProgram; 19] = [
 ];
 
 impl HostileProgram {
-    /// Returns the test names with their states without faults.
+    /// Returns the test names with the states that they have without faults.
     pub(crate) fn tests(self) -> Vec<(String, &'static str)> {
         let names: Vec<String> = match self.tests {
             HostileTests::Named(names) => names.iter().map(|name| (*name).to_owned()).collect(),

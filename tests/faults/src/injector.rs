@@ -1,4 +1,4 @@
-//! Injects a round's faults at their moments, each on its own thread.
+//! Injects a round's faults at their planned moments, each on a separate thread.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,7 @@ use crate::{
     system_limits::{limit_files, limit_memory},
 };
 
-/// Polling interval for conditions that cause no event.
+/// Polling interval for conditions that do not cause an event.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The stage of a round.
@@ -39,7 +39,7 @@ pub(crate) struct RoundProgress {
 #[derive(Debug, Clone)]
 pub(crate) struct InjectedFault {
     pub(crate) fault: PlannedFault,
-    /// Time since the round's start, and the target; `None` if the fault found no target or its moment never
+    /// Time since the start of the round, and the target. `None` if there was no target or the moment never
     /// came.
     pub(crate) hit: Option<(Duration, String)>,
     /// The stage at the time of the fault.
@@ -61,13 +61,14 @@ impl RoundProgress {
         self.changed.notify_all();
     }
 
-    /// Waits for this duration or until the round's end.
+    /// Waits for this duration, but at most until the end of the round.
     pub(crate) fn wait_for(&self, pause: Duration) {
         let until = Instant::now() + pause;
         self.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
     }
 
-    /// Waits until `delay` after a stage, then until `holds` returns true; false if the round ends first.
+    /// Waits until `delay` after a stage, then until `holds` returns true. Returns false if the round ends
+    /// first.
     fn wait(&self, stage: RoundStage, delay: Duration, holds: impl Fn(RoundStage) -> bool) -> bool {
         let mut now = self.stage.lock().unwrap();
         loop {
@@ -96,7 +97,7 @@ pub(crate) trait RoundClient: Sync {
     /// Returns whether the client has seen a run end.
     fn has_completed_run(&self) -> bool;
 
-    /// Carries out an action that affects the client itself; returns a description of the target, if any.
+    /// Injects a fault of the client itself; returns a description of the target, if any.
     fn act(&self, action: InjectedAction, progress: &RoundProgress) -> Option<String>;
 }
 
@@ -125,7 +126,7 @@ pub(crate) fn inject(
     if !is_due {
         return missed(RoundStage::Over);
     }
-    // Processes of some roles are short-lived, so the target is the first one that exists.
+    // Processes of some roles are short-lived, so the target is the first process that appears.
     let hit = RefCell::new(None);
     progress.wait(RoundStage::Launched, Duration::ZERO, |stage| {
         let at = progress.start.elapsed();
@@ -140,8 +141,8 @@ pub(crate) fn inject(
     }
 }
 
-/// Waits until the program has noted in a file that it passed the point. Resumes the process if it was
-/// stopped there.
+/// Waits until the program has noted in a file that it passed the point. If the process stopped itself there,
+/// resumes it later.
 fn wait_for_point(
     fault: &PlannedFault,
     (name, doing): (&str, PointAction),
@@ -158,7 +159,7 @@ fn wait_for_point(
     let at = progress.start.elapsed();
     if let (Some(pid), PointAction::Stop(pause)) = (pid(), doing) {
         progress.wait_for(pause);
-        // The program writes the note before it stops, however long the stop takes.
+        // The program writes the note before it stops.
         progress.wait(RoundStage::Launched, Duration::ZERO, |_| {
             if state(pid) == Some('T') {
                 signal_if_there(pid, "CONT");
@@ -166,7 +167,7 @@ fn wait_for_point(
             false
         });
     }
-    // The process may have reached the point while exiting.
+    // The process may have passed the point while it exited.
     let hit = pid().map(|pid| (at, format!("process {pid}")));
     let stage = if hit.is_some() && *stage.borrow() == RoundStage::Over {
         RoundStage::Leaving
@@ -176,14 +177,14 @@ fn wait_for_point(
     InjectedFault { fault: *fault, hit, stage }
 }
 
-/// Returns the target process of an action; `Some(0)` if the action needs none.
+/// Returns the target process of an action; `Some(0)` if the action has none.
 fn target_process(action: InjectedAction, stage: RoundStage, coordinator: u32, dir: &Path) -> Option<u32> {
     match action {
         InjectedAction::Kill(target)
         | InjectedAction::Stop(target, _)
         | InjectedAction::LimitFiles(target, _)
         | InjectedAction::LimitMemory(target, _) => find_process(target, coordinator, dir),
-        // Only a watchdog resumes a coordinator, and the watchdog leaves first.
+        // Only a watchdog resumes a stopped coordinator, and the watchdog exits first.
         InjectedAction::StopForGood(FaultTarget::Coordinator) if stage >= RoundStage::Leaving => None,
         InjectedAction::StopForGood(FaultTarget::Coordinator) => {
             processes_of_role(coordinator, ProcessRole::Watchdog).first().map(|_| coordinator)
@@ -211,7 +212,8 @@ fn apply_action(
         }
         InjectedAction::StopForGood(FaultTarget::Coordinator) => {
             let is_stopped = signal_if_there(pid, "STOP");
-            // At the end of a session the watchdog leaves first. Then only a user resumes its coordinator.
+            // At the end of a session, the watchdog exits first, and nothing else would resume the
+            // coordinator.
             let is_left_alone = progress.wait(RoundStage::Launched, Duration::ZERO, |_| {
                 state(pid) != Some('T') || processes_of_role(pid, ProcessRole::Watchdog).is_empty()
             });
@@ -223,7 +225,7 @@ fn apply_action(
         InjectedAction::StopForGood(_) => signal_if_there(pid, "STOP").then(|| format!("process {pid}")),
         InjectedAction::LimitFiles(_, more) => limit_files(pid, more).then(|| format!("process {pid}")),
         InjectedAction::LimitMemory(_, more) => limit_memory(pid, more).then(|| format!("process {pid}")),
-        // The program injects this fault itself.
+        // The program itself injects this fault.
         InjectedAction::At(..) => None,
         InjectedAction::LimitProcesses(..)
         | InjectedAction::Cancel
@@ -234,7 +236,7 @@ fn apply_action(
     }
 }
 
-/// Returns the oldest process in the role of a fault's target (lowest process id). Any would do.
+/// Returns the process with the lowest id in the fault target's role.
 fn find_process(target: FaultTarget, coordinator: u32, dir: &Path) -> Option<u32> {
     match target {
         FaultTarget::Coordinator => Some(coordinator),

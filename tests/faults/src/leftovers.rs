@@ -1,4 +1,4 @@
-//! Detects resources that remain after a round: processes, sockets, files, mounts.
+//! Detects leftovers of a round: processes, sockets, files and mounts.
 
 use std::{
     fs,
@@ -9,11 +9,11 @@ use std::{
 
 use crate::heeler_process::MARK;
 
-/// Heeler guarantees one second; a machine that is busy with many rounds gets more.
+/// Heeler guarantees one second. A machine that is busy with many rounds needs more.
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Waits until a round has left nothing behind; returns the leftovers at the timeout. `has_owner` is false if
-/// no process survived to remove files.
+/// Waits until a round has left nothing behind; returns what is left at the timeout. `has_owner` is false if
+/// no process survived that could remove files.
 pub(crate) fn wait_clean(dir: &Path, mark: &str, has_owner: bool) -> Vec<String> {
     let until = Instant::now() + GONE_WITHIN;
     let mut pause = Duration::from_millis(2);
@@ -31,7 +31,8 @@ pub(crate) fn wait_clean(dir: &Path, mark: &str, has_owner: bool) -> Vec<String>
     }
 }
 
-/// Returns processes that carry the mark or whose working directory is the round's directory.
+/// Returns the processes that have the mark in their environment or the round's directory as their working
+/// directory.
 fn processes(dir: &Path, mark: &str) -> Vec<String> {
     let wanted = format!("{MARK}={mark}");
     let is_of_round = |process: &Path| {
@@ -53,7 +54,7 @@ fn processes(dir: &Path, mark: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the contents of the directories for sockets and temporary files.
+/// Returns the entries in the directories for sockets and temporary files.
 fn files(dir: &Path) -> Vec<String> {
     ["tmp", "run"]
         .iter()
@@ -64,7 +65,7 @@ fn files(dir: &Path) -> Vec<String> {
 }
 
 /// Returns whether the path is a temporary file of a C compiler or linker, such as `ccXXXXXX.s`, `.o`, `.res`
-/// or `.cdtor.c`. A compiler that dies with its killed coordinator cannot remove its files.
+/// or `.cdtor.c`. A compiler that is killed together with the coordinator leaves these files behind.
 fn is_of_compiler(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (stem, extension) = name.split_once('.').unwrap_or_default();
@@ -72,9 +73,9 @@ fn is_of_compiler(path: &Path) -> bool {
     is_part && stem.len() == "ccXXXXXX".len() && stem.starts_with("cc")
 }
 
-/// Returns whether the path is the directory for journals that could not be stored in the state directory.
-/// These journals are kept, and the client is told about them. A process killed just after it created the
-/// directory leaves it empty.
+/// Returns whether the path is the directory for journals that could not be written to the state directory.
+/// These journals are kept, and the client gets their path. The directory is empty if the process is killed
+/// just after creating it.
 fn is_for_journals(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_named = name == format!("heeler-{}", heeler_sys::process::effective_uid());
@@ -85,12 +86,12 @@ fn is_for_journals(path: &Path) -> bool {
 fn mounts(dir: &Path) -> Vec<String> {
     let dir = dir.to_string_lossy();
     let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    // The round's own disk is mounted by the harness.
+    // The harness mounts the round's own disk.
     let is_left = |line: &&str| line.contains(&*dir) && !line.starts_with("heeler-faults ");
     table.lines().filter(is_left).map(|line| format!("mount {line}")).collect()
 }
 
-/// Returns leftovers in places shared by all rounds: our control groups and shared memory.
+/// Returns leftovers in places that all rounds share: Heeler's control groups and shared memory.
 pub(crate) fn shared_leftovers() -> Vec<String> {
     let mut left = Vec::new();
     let mut waiting = vec![Path::new("/sys/fs/cgroup").to_owned()];

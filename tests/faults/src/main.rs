@@ -1,6 +1,6 @@
-//! Fault injection harness: ten thousand faults against the real program. Each round draws, from one seed,
-//! test programs, a configuration, a client and faults; then it checks Heeler's guarantees. `--seed S
-//! --rounds 1` replays the round of a finding.
+//! Fault injection harness: injects faults into the real program. From one seed, each round draws test
+//! programs, a configuration, a client and faults, then checks Heeler's guarantees. `--seed S --rounds 1`
+//! replays the round of a finding.
 //!
 //! The harness also contains the program under test: a process with the mark of a round runs as `heeler`.
 #![expect(clippy::unwrap_used, reason = "a harness that meets the unexpected is to stop there")]
@@ -52,37 +52,37 @@ use totals::RoundTotals;
 #[derive(Debug, Parser)]
 #[command(name = "heeler-faults", about)]
 struct HarnessArguments {
-    /// The seed of the first round; each further round has the next one.
+    /// Seed of the first round; each following round adds one
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Number of rounds; by default 100, or as many as each load has.
+    /// Number of rounds (by default 100, or the number of rounds of each load)
     #[arg(long)]
     rounds: Option<u64>,
-    /// Number of concurrent rounds; they mostly wait.
+    /// Number of concurrent rounds, which mostly wait
     #[arg(long, default_value_t = 12)]
     jobs: usize,
-    /// The protocol of all rounds; without it each round draws one.
+    /// Protocol of all rounds (by default, each round draws one)
     #[arg(long, value_enum, conflicts_with_all = ["points", "slow_clients", "hostile", "load"])]
     protocol: Option<RoundProtocol>,
-    /// Inject one fault at one named point in each round, in turn.
+    /// Inject one fault at one named point in each round, in turn
     #[arg(long)]
     points: bool,
-    /// Every client that can is slow in handling or reading.
+    /// Make every client handle or read messages slowly, where possible
     #[arg(long, conflicts_with = "points")]
     slow_clients: bool,
-    /// Each round has a hostile program, or a process that is stopped for good.
+    /// Use a hostile program, or stop a process for good, in each round
     #[arg(long, conflicts_with_all = ["points", "slow_clients"])]
     hostile: bool,
-    /// Each round has the Go program, on the main protocol.
+    /// Run the Go program in each round, with the main protocol
     #[arg(long, conflicts_with_all = ["protocol", "points", "slow_clients", "hostile"])]
     go: bool,
-    /// Play a fixed load with slow clients, and print a table; may be given several times.
+    /// Play a fixed load with slow clients and print a table; can be repeated
     #[arg(long, value_enum, conflicts_with_all = ["points", "slow_clients", "hostile"])]
     load: Vec<SlowClientLoad>,
-    /// Continue after a finding.
+    /// Continue after a finding
     #[arg(long)]
     keep_going: bool,
-    /// Print the plan of each round.
+    /// Print the plan of each round
     #[arg(long, short)]
     verbose: bool,
 }
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     let arguments = HarnessArguments::parse();
     panic_messages::capture();
     fault_points::compare();
-    // Build fixtures first; otherwise the rounds would wait for each other's builds.
+    // Build the fixtures first; otherwise concurrent rounds would wait for each other's builds.
     support::fixtures::gtest("faults");
     support::fixtures::libtest();
     connect::client_program();
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
     if !arguments.load.is_empty() {
         return play_loads(&arguments);
     }
-    // Draw and play the rounds of the selected mode.
+    // Draw and play rounds of the selected mode.
     let mode = match () {
         () if arguments.points => "--points",
         () if arguments.slow_clients => "--slow-clients",
@@ -148,7 +148,7 @@ fn play_loads(arguments: &HarnessArguments) -> ExitCode {
     if has_findings { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Plays rounds of consecutive seeds, several at a time. `mode` holds the options that replay them.
+/// Plays rounds with consecutive seeds, several at a time. `mode` contains the options that replay them.
 fn play(
     arguments: &HarnessArguments,
     rounds: u64,

@@ -1,5 +1,5 @@
-//! Programs of Catch2, doctest and Boost.Test, and scripts, with their tests' final states. Each program has
-//! every kind of test ending except a hang.
+//! Programs of Catch2, doctest and Boost.Test, and scripts, with the final states of their tests. Each
+//! program has tests that end in every way except by hanging.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ pub(crate) enum NativeProgram {
     Tap,
 }
 
-/// Cases of the Catch2 and doctest fixtures, which differ in one name.
+/// Cases of the Catch2 and doctest fixtures. One name differs between the two.
 const CATCH2: [(&str, &str); 13] = [
     ("a passes", "passed"),
     ("b waits", "passed"),
@@ -59,7 +59,7 @@ const BOOST: [(&str, &str); 14] = [
     ("z_is_last", "passed"),
 ];
 
-/// Scripts: name, command and final state.
+/// Name, command and final state of each script.
 const COMMANDS: [(&str, &str, &str); 7] = [
     ("a", "exit 0", "passed"),
     ("b", "sleep 0.02; echo waited", "passed"),
@@ -82,7 +82,7 @@ const TAP: [(&str, &str, &str); 8] = [
 ];
 
 impl NativeProgram {
-    /// Draws a program kind; Catch2 3 only if it is installed.
+    /// Draws a kind of program. Catch2 3 is drawn only if installed.
     pub(crate) fn draw(draws: &mut SeededRandom) -> Self {
         let catch2 = match std::env::var_os("HEELER_CATCH2_V3") {
             Some(_) => Self::Catch2Version3,
@@ -104,7 +104,7 @@ impl NativeProgram {
         }
     }
 
-    /// Returns the test names with their states without faults.
+    /// Returns the test names with the states that they have without faults.
     pub(crate) fn tests(self) -> Vec<(String, &'static str)> {
         let owned = |tests: &[(&str, &'static str)]| {
             tests.iter().map(|(name, state)| ((*name).to_owned(), *state)).collect()
@@ -148,7 +148,7 @@ impl NativeProgram {
         }
     }
 
-    /// Returns the lines of the suite in the configuration, after its name.
+    /// Returns the suite's configuration lines after its name.
     pub(crate) fn config(self) -> String {
         let name = self.suite();
         match self {

@@ -1,4 +1,4 @@
-//! Keeps the panic messages of failed checks for the report of a finding instead of printing them.
+//! Captures the panic messages of failed checks for the report of a finding, instead of printing them.
 
 use std::{cell::RefCell, panic};
 
@@ -6,7 +6,7 @@ thread_local! {
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps panic messages, by thread.
+/// Installs a panic hook that keeps the first message of each thread.
 pub(crate) fn capture() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(|place| format!(" ({}:{})", place.file(), place.line()));

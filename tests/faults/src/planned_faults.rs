@@ -8,14 +8,14 @@ use crate::{
     support::process::ProcessRole,
 };
 
-/// Expected length of a round; faults are drawn within it.
+/// Expected duration of a round; faults are drawn within it.
 pub(crate) const SPAN: Duration = Duration::from_millis(400);
 
-/// Clock faults: an hour ahead, a day back, back and forth, to the epoch, and far ahead.
+/// Clock jumps: an hour ahead, a day back, back and forth, to the epoch, and far ahead.
 pub(crate) const JUMPS: [&[i64]; 5] =
     [&[3600], &[-86_400], &[0, 3600, -3600], &[0, -1_790_000_000, 1], &[0, 4_000_000_000]];
 
-/// A fault and its moment.
+/// A fault and the moment of its injection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlannedFault {
     pub(crate) action: InjectedAction,
@@ -25,27 +25,27 @@ pub(crate) struct PlannedFault {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum InjectedAction {
     Kill(FaultTarget),
-    /// Stop the process, and resume it after this time.
+    /// Stop the process and resume it after this time.
     Stop(FaultTarget, Duration),
-    /// Stop the process for good; Heeler must resume it or do without it.
+    /// Stop the process for good: Heeler must resume or replace it.
     StopForGood(FaultTarget),
     /// The client cancels its run.
     Cancel,
-    /// The client stops reading its first connection for this time.
+    /// The client stops reading the main connection for this time.
     StopReadingMain(Duration),
-    /// The client stops reading its further connections for this time.
+    /// The client stops reading its callback connections for this time.
     StopReadingCallbacks(Duration),
     /// The client disconnects without `exit`.
     Disconnect,
-    /// The process that the client named as its own dies.
+    /// The process that the client reported as its own dies.
     KillClient,
-    /// Limits a process to this number of files above those already open.
+    /// Limit a process to this number of file descriptors more than it has open.
     LimitFiles(FaultTarget, usize),
-    /// Limits a process and its descendants to this number of KiB above the currently mapped memory.
+    /// Limit a process and its descendants to this many KiB more than are currently mapped.
     LimitMemory(FaultTarget, usize),
-    /// Limits the round for this time to this number of processes and threads above the existing ones.
+    /// For this time, limit the round to this number of processes and threads more than exist.
     LimitProcesses(usize, Duration),
-    /// At the nth pass of a named point of the program.
+    /// At the nth time that the program passes a named point.
     At(&'static FaultPoint, usize, PointAction),
 }
 
@@ -63,34 +63,34 @@ pub(crate) enum PointAction {
 pub(crate) enum FaultTarget {
     Coordinator,
     ProcessRole(ProcessRole),
-    /// A test process or a descendant.
+    /// A test process or one of its descendants.
     Test,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultMoment {
-    /// This time after the process start.
+    /// This long after the program's start.
     Launched(Duration),
-    /// This time after the run request.
+    /// This long after the run request.
     Requested(Duration),
     /// After this number of updates.
     Updates(usize),
-    /// After the client received a run's completion.
+    /// After the client has received a run's completion.
     Completed,
-    /// This time after the client began to leave.
+    /// This long after the client began to end the session.
     Leaving(Duration),
 }
 
 impl InjectedAction {
-    /// Returns whether the fault may kill its target: for example, a process without memory aborts.
+    /// Returns whether the fault may kill its target. For example, a process that runs out of memory aborts.
     pub(crate) fn may_kill(self, target: FaultTarget) -> bool {
         self.equivalent() == Self::Kill(target)
             || matches!(self, Self::LimitMemory(of, _) if of == target)
-            // A silent process is replaced, except for the coordinator.
+            // A stopped process is killed and replaced, except the coordinator.
             || (self == Self::StopForGood(target) && target != FaultTarget::Coordinator)
     }
 
-    /// Returns the general fault that a fault at a named point amounts to.
+    /// Returns the equivalent fault without a named point.
     pub(crate) fn equivalent(self) -> Self {
         match self {
             Self::At(point, _, PointAction::Kill) => Self::Kill(point.role),
@@ -113,7 +113,7 @@ impl PointAction {
     }
 }
 
-/// Returns the environment variables that arm the points of the round.
+/// Returns the environment variables that enable the round's fault points.
 pub(crate) fn environment_of(
     faults: &[PlannedFault],
     clock: &[i64],
@@ -152,8 +152,8 @@ pub(crate) fn draw_point_fault(draws: &mut SeededRandom) -> PlannedFault {
     }
 }
 
-/// Draws a process fault: a kill or a temporary stop, at any instant or at a named point. System errors and
-/// limits are excluded.
+/// Draws a kill or a temporary stop of a process, at any moment or at a named point. System errors and limits
+/// are excluded.
 pub(crate) fn draw_process_fault(draws: &mut SeededRandom) -> PlannedFault {
     let pause = Duration::from_millis(draws.between(1, 1500) as u64);
     if draws.with_probability(30) {

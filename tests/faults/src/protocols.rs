@@ -1,4 +1,4 @@
-//! The protocols on which rounds are played.
+//! The protocols of rounds.
 
 use crate::{
     connect::{self, ConnectPlan},
@@ -11,7 +11,7 @@ use crate::{
     suites::config_of,
 };
 
-/// Keeps the choice of protocol separate from a round's other random numbers.
+/// Separates the choice of protocol from a round's other random numbers.
 const PROTOCOL: u64 = 0x0007_0c01;
 
 /// A protocol.
@@ -25,12 +25,12 @@ pub(crate) enum RoundProtocol {
     Mcp,
     /// Connect's conformance suite with Heeler's relay.
     Connect,
-    /// Mutation testing on the command line; drawn only if named explicitly.
+    /// Mutation testing on the command line; played only if selected explicitly.
     Mutation,
 }
 
 impl RoundProtocol {
-    /// Draws the protocol of a seed; most rounds use the main protocol.
+    /// Draws the protocol for a seed. Most rounds use the main protocol.
     fn draw(seed: u64) -> Self {
         let weights = [(55, Self::Mtp), (15, Self::Rsp), (15, Self::Mcp), (15, Self::Connect)];
         SeededRandom::new(seed ^ PROTOCOL).pick_weighted(&weights)
@@ -46,7 +46,7 @@ impl RoundProtocol {
 #[derive(Debug)]
 pub(crate) struct Peculiarity {
     pub(crate) name: String,
-    /// Whether the machine could provide it.
+    /// Whether the machine supports the property.
     pub(crate) is_there: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum RoundPlan {
 }
 
 impl RoundPlan {
-    /// Draws the round of a seed, on the given protocol if any.
+    /// Draws the round of a seed, with this protocol or a drawn one.
     pub(crate) fn draw(seed: u64, protocol: Option<RoundProtocol>) -> Self {
         match protocol.unwrap_or_else(|| RoundProtocol::draw(seed)) {
             RoundProtocol::Mtp => Self::Mtp(Box::new(MtpPlan::draw(seed))),
@@ -109,7 +109,7 @@ impl RoundPlan {
         }
     }
 
-    /// Returns the properties of the round that are counted in the totals besides its faults.
+    /// Returns the round's properties that are counted in the totals in addition to its faults.
     pub(crate) fn peculiarities(&self, has_disk: bool) -> Vec<Peculiarity> {
         match self {
             Self::Mtp(plan) => plan.peculiarities(has_disk),
@@ -120,7 +120,7 @@ impl RoundPlan {
         }
     }
 
-    /// Plays the round; panics at the first broken guarantee.
+    /// Plays the round; panics at the first violated guarantee.
     pub(crate) fn play(&self, round: &mut FaultRound<'_>) {
         match self {
             Self::Mtp(plan) => mtp::play(plan, round),

@@ -1,15 +1,16 @@
-//! Random numbers from one seed. All random choices of a round are made here, so its seed replays it.
+//! Random numbers from a seed. All random choices of a round come from here, so its seed replays the round.
 
 use std::time::Duration;
 
-/// A small random generator (splitmix64): good enough to choose faults, and identical on every machine.
+/// A small random number generator (splitmix64): good enough for drawing faults, and identical on every
+/// machine.
 #[derive(Debug, Clone)]
 pub(crate) struct SeededRandom(u64);
 
 impl SeededRandom {
     pub(crate) fn new(seed: u64) -> Self {
         let mut draws = Self(seed);
-        // Adjacent seeds start with distant states.
+        // Makes the states of adjacent seeds differ widely.
         draws.0 = draws.next() ^ seed.rotate_left(32);
         draws
     }
@@ -42,7 +43,7 @@ impl SeededRandom {
         among[self.below(among.len())].clone()
     }
 
-    /// Returns a random element by weight.
+    /// Returns a random element according to the weights.
     pub(crate) fn pick_weighted<T: Clone>(&mut self, among: &[(usize, T)]) -> T {
         let mut left = self.below(among.iter().map(|(weight, _)| weight).sum());
         for (weight, one) in among {
@@ -54,7 +55,7 @@ impl SeededRandom {
         unreachable!("the number is below the sum")
     }
 
-    /// Returns a log-uniform random time up to the limit: short times are as likely as long ones.
+    /// Returns a log-uniform random time up to `limit`: each order of magnitude is equally likely.
     pub(crate) fn duration_below(&mut self, limit: Duration) -> Duration {
         let limit_us = usize::try_from(limit.as_micros()).expect("limits are short");
         let within = (limit_us >> self.below(8)).max(1);

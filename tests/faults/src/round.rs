@@ -1,4 +1,5 @@
-//! One round of any protocol, from its programs to its leftovers: the steps shared by all protocols.
+//! One round of any protocol: the steps that all protocols share, from preparing the programs to detecting
+//! leftovers.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ use crate::{
     support::process::{ProcessRole, processes_of_role},
 };
 
-/// Peak memory limit of a Heeler process, including the pages of the harness's own image.
+/// Peak memory limit of a Heeler process, including the pages of the harness's executable.
 const PEAK_MIB: u64 = 100;
 
 /// The result of a round.
@@ -29,9 +30,9 @@ pub(crate) struct RoundResult {
     pub(crate) took: Duration,
     /// Standard error of the program.
     pub(crate) errors: String,
-    /// Whether the drawn disk was available.
+    /// Whether the machine could provide the drawn disk.
     pub(crate) has_disk: bool,
-    /// The broken guarantee, and the directory with the round's files.
+    /// The violated guarantee and the directory with the round's files.
     pub(crate) finding: Option<RoundFinding>,
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn play(plan: &RoundPlan) -> RoundResult {
 }
 
 impl FaultRound<'_> {
-    /// Injects the faults while the client plays its part.
+    /// Injects the faults while `converse` runs the client.
     pub(crate) fn with_faults(
         &mut self,
         faults: &[PlannedFault],
@@ -133,8 +134,8 @@ impl FaultRound<'_> {
         let has_no_owner = self.is_killed(FaultTarget::Coordinator) || self.hits().any(is_starved);
         let mut left = leftovers::wait_clean(self.dir, &self.mark, !has_no_owner);
         if has_no_owner {
-            // The next start clears up after a coordinator that was killed before or with its watchdog, or
-            // that could not open a directory to clear it.
+            // If a coordinator was killed before or together with its watchdog, or could not open a directory
+            // to clean it, the next start cleans up.
             left.extend(self.left_to_the_next_start());
         }
         assert!(left.is_empty(), "left behind: {left:#?}");
@@ -147,21 +148,21 @@ impl FaultRound<'_> {
         }
     }
 
-    /// Returns socket and temporary directory entries that another start of Heeler does not remove.
+    /// Returns the sockets and temporary files that another start of Heeler does not remove.
     fn left_to_the_next_start(&self) -> Vec<String> {
         let left = leftovers::wait_clean(self.dir, &self.mark, true);
         if left.is_empty() {
             return left;
         }
         let mut next = heeler(self.dir, &self.mark);
-        // Any program will do.
+        // Every start of Heeler cleans up, whatever program it lists.
         next.args(["list", "/bin/true"]).stdout(Stdio::null()).stderr(Stdio::null());
         next.status().unwrap();
         leftovers::wait_clean(self.dir, &self.mark, true)
     }
 }
 
-/// Returns whether a line of standard error is a panic of Heeler itself. Repeated test output is indented.
+/// Returns whether a line of standard error is a panic of Heeler itself. Forwarded test output is indented.
 pub(crate) fn is_own_panic(line: &str) -> bool {
     line.contains("panicked at") && !line.starts_with(' ')
 }

@@ -24,7 +24,7 @@ pub(crate) struct PlannedSuite {
 
 #[derive(Debug, Clone)]
 pub(crate) enum PlannedProgram {
-    /// One letter for each case; `faults.cc` defines the letters.
+    /// GoogleTest, with one letter for each case; `faults.cc` defines the letters.
     Gtest(String),
     Libtest,
     /// A Go program; drawn only if Go is installed.
@@ -32,7 +32,8 @@ pub(crate) enum PlannedProgram {
     /// The fixture server of the Model Context Protocol.
     Mcp,
     Native(NativeProgram),
-    /// The fixture server of Microsoft Testing Platform, with a quirk and the state of its fourth test.
+    /// The fixture server of Microsoft Testing Platform, with a quirk and the state of the test that the
+    /// quirk affects.
     Mtp(&'static str, &'static str),
     /// The fixture suite of pytest, run by this interpreter.
     Pytest(PathBuf),
@@ -51,10 +52,10 @@ pub(crate) struct PlannedSettings {
     pub(crate) drain: Duration,
 }
 
-/// The package of the Go fixtures that rounds run.
+/// The package of the Go fixtures that rounds use.
 const GO_PACKAGE: &str = "kinds";
 
-/// Letters of cases that run into their timeout.
+/// Letters of cases that time out.
 const HANGING: [char; 3] = ['h', 'd', 'H'];
 
 impl PlannedSuite {
@@ -71,7 +72,7 @@ impl PlannedSuite {
         }
     }
 
-    /// Returns whether the program has tests outside [`Self::tests`]; then a round must name its tests.
+    /// Returns whether the program has tests that [`Self::tests`] omits. A round must then select its tests.
     pub(crate) fn has_other_tests(&self) -> bool {
         matches!(self.program, PlannedProgram::Libtest | PlannedProgram::Go)
     }
@@ -84,9 +85,9 @@ impl PlannedSuite {
                 .enumerate()
                 .map(|(number, letter)| (uid(&format!("N/Fault.Case/{number}")), state_of(letter)))
                 .collect(),
-            // The two omitted tests overflow their stack or hang.
+            // The two omitted tests overflow the stack or hang.
             PlannedProgram::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
-            // The omitted tests hang or take long to overflow.
+            // The omitted tests hang or take long to overflow the stack.
             PlannedProgram::Go => GO.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Mcp => MCP.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Native(native) => {
@@ -108,7 +109,7 @@ impl PlannedSuite {
     }
 }
 
-/// Writes a round's programs and configuration, and creates the directories of its environment.
+/// Writes a round's programs and configuration, and creates the directories in its environment variables.
 pub(crate) fn prepare(dir: &Path, suites: &[PlannedSuite], settings: &PlannedSettings) {
     for name in ["tmp", "run", "home", "points"] {
         fs::create_dir(dir.join(name)).unwrap();
@@ -152,7 +153,7 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
              client-stall-timeout = {stall}\ndrain-timeout = {drain}\nconnect-timeout = \"2s\"\n\
              startup-timeout = \"10s\"\nlist-timeout = \"30s\"\n{memory}"
     );
-    // One suite per program, with the settings that the program needs.
+    // One suite per program, with the settings that this program needs.
     for PlannedSuite { name, program } in suites {
         text += &format!("[[suite]]\nname = \"{name}\"\n");
         if let PlannedProgram::Native(native) = program {
@@ -186,7 +187,7 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
     text
 }
 
-/// Returns the final state of the case with this letter.
+/// Returns the final state of the cases with this letter.
 fn state_of(letter: char) -> &'static str {
     match letter {
         's' => "skipped",
@@ -197,7 +198,7 @@ fn state_of(letter: char) -> &'static str {
     }
 }
 
-/// Returns the Go program, which needs an installed Go.
+/// Returns the suite with the Go program, which requires Go.
 pub(crate) fn go_suite() -> PlannedSuite {
     PlannedSuite { name: "go".to_owned(), program: PlannedProgram::Go }
 }
@@ -220,7 +221,7 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
         let native = NativeProgram::draw(draws);
         suites[0] = PlannedSuite { name: native.suite().to_owned(), program: PlannedProgram::Native(native) };
     }
-    // Drawn in addition to the others, since these programs affect only their own leases.
+    // Drawn in addition to the other programs, because it affects only its own leases.
     if draws.with_probability(12) {
         let (quirk, state) = draws.pick(&MTP_QUIRKS);
         let program = PlannedProgram::Mtp(quirk, state);
@@ -234,7 +235,7 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
     suites
 }
 
-/// Returns the interpreter with pytest that `scripts/test` installs below the target directory, if present.
+/// Returns the Python interpreter that has the pytest installed by `scripts/test`, if present.
 fn python_with_pytest() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     let environments = own.ancestors().map(|directory| directory.join("tmp/pytest"));
@@ -242,8 +243,8 @@ fn python_with_pytest() -> Option<PathBuf> {
     Some(found.join("bin/python"))
 }
 
-/// Draws suites and settings of a round with many runs. Few of these rounds have a test that times out, since
-/// the timeout would be spent in each run.
+/// Draws suites and settings for a round with many runs. Few of these rounds have a test that times out,
+/// because every run would wait for the timeout.
 pub(crate) fn draw_suites_of_many_runs(draws: &mut SeededRandom) -> (Vec<PlannedSuite>, PlannedSettings) {
     let mut suites = draw_suites(draws);
     if draws.with_probability(80) {
@@ -261,7 +262,7 @@ pub(crate) fn draw_suites_of_many_runs(draws: &mut SeededRandom) -> (Vec<Planned
     (suites, settings)
 }
 
-/// Draws the actions of a program's cases: most pass, and a few misbehave.
+/// Draws the behaviour of a program's cases: most pass, a few misbehave.
 fn draw_script(draws: &mut SeededRandom) -> String {
     let length = draws.between(4, 24);
     let bad = draws.pick_weighted(&[(40, 0), (40, 8), (20, 20)]);
@@ -298,7 +299,7 @@ pub(crate) fn draw_settings(draws: &mut SeededRandom, has_hang: bool) -> Planned
         jobs: draws.between(1, 3),
         is_isolated: draws.with_probability(15),
         retries: draws.pick_weighted(&[(85, 0), (15, 1)]),
-        // Long enough that a test waiting only for CPU time does not time out.
+        // Long enough that a test does not time out on a busy machine.
         timeout: has_hang.then(|| Duration::from_millis(draws.between(2000, 4000) as u64)),
         is_history_kept: draws.with_probability(40),
         has_memory_limit: draws.with_probability(10),

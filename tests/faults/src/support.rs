@@ -1,6 +1,6 @@
-//! Modules shared with the other tests: the client side of the protocol, written from the specification, and
-//! the checks of a run's record. The shared modules are in `tests/e2e/support`; this module provides the
-//! items that they expect in their parent.
+//! Modules shared with the end-to-end tests: the client side of the protocol, written from the specification,
+//! and the checks of a run. Their files are in `tests/e2e/support`; this module provides the items that they
+//! import from their parent.
 #![expect(dead_code, reason = "the harness needs a part of it")]
 
 use std::path::{Path, PathBuf};

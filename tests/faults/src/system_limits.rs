@@ -1,6 +1,6 @@
 //! Real system failures: a state directory on a full or read-only disk, and limits on files, memory and
-//! processes. Mounting and process limits require root; without root these faults are skipped. `points` has
-//! equivalents that need no root.
+//! processes. Mounting and process limits require root; without root, these faults are skipped. The named
+//! fault points can inject the same errors without root.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 /// The disk of the state directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StateDisk {
-    /// No limit.
+    /// The ordinary file system.
     Unlimited,
     /// A disk of this size in KiB.
     Small(usize),
@@ -50,14 +50,15 @@ impl Drop for MountedDisk<'_> {
     }
 }
 
-/// Limits a process to `more` files above those already open; returns false on failure.
+/// Limits a process to `more` file descriptors above those already open; returns false on failure.
 pub(crate) fn limit_files(pid: u32, more: usize) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     let limit = format!("--nofile={0}:{0}", open + more);
     open > 0 && is_done("prlimit", &["--pid", &pid.to_string(), &limit])
 }
 
-/// Limits a process and its future descendants to `more` KiB above the mapped memory; false on failure.
+/// Limits a process and its later descendants to `more` KiB above the mapped memory; returns false on
+/// failure.
 pub(crate) fn limit_memory(pid: u32, more: usize) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
@@ -84,9 +85,9 @@ impl RoundCgroup {
         })
     }
 
-    /// Adds a process before it starts any other.
+    /// Adds a process to the group, before it starts other processes.
     pub(crate) fn add_process(&self, pid: u32) {
-        // A process that is gone needs no group.
+        // The process may have exited already.
         fs::write(self.0.join("cgroup.procs"), pid.to_string()).ok();
     }
 
@@ -105,7 +106,7 @@ impl RoundCgroup {
 
 impl Drop for RoundCgroup {
     fn drop(&mut self) {
-        // A group that still has processes is reported separately.
+        // Processes left in the group are reported separately.
         fs::remove_dir(&self.0).ok();
     }
 }

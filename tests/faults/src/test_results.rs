@@ -1,5 +1,5 @@
-//! Compares the results that protocols with labels report with the tests' true states: no test is reported
-//! better or worse than its actual result, and the faults explain all affected tests.
+//! Compares the results reported by protocols that use labels with the expected results: no test is reported
+//! better or worse than its actual result, and faults explain every affected test.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -12,14 +12,14 @@ use crate::{
     support::process::ProcessRole,
 };
 
-/// The losses permitted by the faults that took effect in a round.
+/// Losses that the injected faults may cause in a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PermittedLosses {
     /// Number of faults that may each lose the running test.
     pub(crate) tests: usize,
     /// Number of workers and watchdogs that died. Their tests are rerun unless a second process dies as well.
     pub(crate) replaced: usize,
-    /// A process was stopped, so deadlines may have passed.
+    /// A process was stopped, so timeouts may have elapsed.
     pub(crate) is_stopped: bool,
 }
 
@@ -40,8 +40,8 @@ impl PermittedLosses {
         }
     }
 
-    /// Returns whether faults may prevent a listing. A listing is tried twice; if its process dies both
-    /// times, the program's tests are hidden and a failure is reported.
+    /// Returns whether faults may prevent a listing. A listing is tried twice. If its process dies both
+    /// times, the program's tests are missing and a failure is reported.
     pub(crate) fn may_hide_a_program(&self) -> bool {
         self.tests + self.replaced >= 2
     }
@@ -51,10 +51,12 @@ impl PermittedLosses {
         self.tests > 0 || self.may_hide_a_program()
     }
 
-    /// Checks the labels of one run's tests against their states without faults. Returns the number of tests
-    /// lost to faults.
+    /// Checks the labels of one run's tests against the states that the tests have without faults. Returns
+    /// the number of tests lost to faults.
     ///
-    /// # Panics A test is reported better than its actual result, or as failing by itself.
+    /// # Panics
+    ///
+    /// If a test is reported better than its actual result, or as failed although it does not fail.
     pub(crate) fn check(
         &self,
         expected: &BTreeMap<String, &'static str>,
@@ -76,7 +78,7 @@ impl PermittedLosses {
     }
 }
 
-/// Returns the final state that a label means.
+/// Returns the final state that a label stands for.
 fn state_of_label(label: &str) -> &str {
     match label {
         "passed" | "flaky" => "passed",
@@ -92,12 +94,12 @@ pub(crate) struct ReceivedRun {
     pub(crate) run_id: String,
     /// Labels by uid.
     pub(crate) labels: BTreeMap<String, String>,
-    /// The client has seen the run end with tests run.
+    /// The client has received the end of the run, and tests ran.
     pub(crate) is_over: bool,
 }
 
-/// Checks the run directories after all processes have exited: every run is over and holds the results that
-/// the client received.
+/// Checks the run directories after all processes have exited: every run has ended and contains the results
+/// that the client received.
 pub(crate) fn check_run_files(dir: &Path, received: &[ReceivedRun]) {
     let all = list_runs(&dir.join(".heeler"));
     for run in &all {

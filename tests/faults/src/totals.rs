@@ -19,13 +19,13 @@ const PROGRESS_INTERVAL: u64 = 500;
 /// Totals of all rounds.
 pub(crate) struct RoundTotals {
     start: Instant,
-    /// Options besides protocol and seed that replay the same rounds.
+    /// Options, in addition to protocol and seed, that replay the same rounds.
     mode: String,
     rounds: u64,
     findings: u64,
-    /// How often each fault was drawn and took effect.
+    /// How many times each fault was drawn, and how many times it took effect.
     faults: BTreeMap<String, (u64, u64)>,
-    /// Number of rounds, by the number of faults that took effect.
+    /// Number of rounds by the number of faults that took effect.
     hits: BTreeMap<usize, u64>,
     peaks: BTreeMap<&'static str, u64>,
     slowest: Option<(Duration, u64)>,
@@ -91,7 +91,7 @@ impl RoundTotals {
         format!("--protocol {} {}", plan.protocol().name(), self.mode)
     }
 
-    /// Adds leftovers in the places shared by all rounds.
+    /// Adds the leftovers in places that all rounds share.
     pub(crate) fn end(&mut self, left: Vec<String>) {
         self.left = left;
     }
@@ -100,7 +100,7 @@ impl RoundTotals {
         self.findings > 0 || !self.left.is_empty()
     }
 
-    /// Returns the row of a table of loads.
+    /// Returns the load's row in the table.
     pub(crate) fn table_row(&self, load: &str) -> String {
         let mut durations = self.durations.clone();
         durations.sort();

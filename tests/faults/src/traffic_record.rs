@@ -1,5 +1,5 @@
-//! The record of one connection of a client without callback connections: sent and received messages, in
-//! order, as the client sees them.
+//! The messages sent and received on one connection, in order, as seen by a client without callback
+//! connections.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ pub(crate) enum Traffic<M> {
     Closed,
 }
 
-/// The record of a connection, shared by its reader, its writer and the round's faults.
+/// The recorded messages of a connection, shared by its reader, its writer and the round's faults.
 pub(crate) struct TrafficRecord<M> {
     state: Mutex<RecordState<M>>,
     changed: Condvar,
@@ -31,12 +31,12 @@ struct RecordState<M> {
     is_closed: bool,
     /// The client has paused reading.
     is_paused: bool,
-    /// The client has left, though messages may still arrive.
+    /// The client has left. Messages may still arrive.
     is_left: bool,
 }
 
 impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
-    /// Records all messages of a reader on a separate thread; the client spends this time on each.
+    /// Records all messages of a reader on a separate thread. The client spends `per_message` on each.
     pub(crate) fn of_reader(
         mut next: impl FnMut() -> Option<M> + Send + 'static,
         per_message: Duration,
@@ -73,7 +73,7 @@ impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
     /// Records a message that the client is about to send.
     pub(crate) fn send(&self, message: M) {
         self.state.lock().unwrap().traffic.push(Traffic::Sent(message));
-        // A waiter may depend on sent messages: a cancelled call, for example, is no longer awaited.
+        // Waiting threads may depend on sent messages: for example, a cancelled call is no longer awaited.
         self.changed.notify_all();
     }
 
@@ -83,7 +83,7 @@ impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
         self.changed.notify_all();
     }
 
-    /// Records that the client has left; remaining messages are read without delay.
+    /// Records that the client has left. The remaining messages are read without delay.
     pub(crate) fn leave(&self) {
         let mut state = self.state.lock().unwrap();
         (state.is_left, state.is_paused) = (true, false);
@@ -128,10 +128,12 @@ impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
         })
     }
 
-    /// Waits until `find` finds something in the record; `None` if the connection closes first.
+    /// Waits until `find` returns a value; `None` if the connection closes first.
     ///
-    /// # Panics Nothing was found, closed or received until the deadline. Each received message extends the
-    /// deadline, since a round with many runs may take long.
+    /// # Panics
+    ///
+    /// If no value is found, the connection stays open and nothing is received before the deadline. Each
+    /// received message extends the deadline, because a round with many runs may take long.
     pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[Traffic<M>]) -> Option<T>) -> Option<T> {
         let mut until = Instant::now() + DEADLINE;
         let mut state = self.state.lock().unwrap();

@@ -1,5 +1,5 @@
-//! The short form of the harness: process death and system error at each named point once, and a few rounds
-//! of each kind. The weekly workflow plays the long form.
+//! The short form of the harness: a process death and a system error at each named point, and a few rounds of
+//! each kind. The weekly workflow plays the long form.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 #![expect(
     clippy::disallowed_methods,
@@ -8,7 +8,7 @@
 
 use std::process::Command;
 
-/// Plays rounds; panics with their findings.
+/// Plays rounds; panics if there are findings.
 #[track_caller]
 fn play(words: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_heeler-faults")).args(words).output().unwrap();

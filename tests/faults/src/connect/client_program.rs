@@ -1,4 +1,4 @@
-//! Builds the client under test. The client is a separate program because this package has no `heeler-fake`.
+//! Builds the client under test. It is a separate program because this package has no `heeler-fake`.
 
 use std::{
     path::{Path, PathBuf},

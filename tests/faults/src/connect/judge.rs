@@ -1,4 +1,4 @@
-//! The judge: writes cases, reads answers, and carries out the faults that affect the client side.
+//! The judge: writes cases, reads answers, and carries out the faults of its own side.
 
 use std::{
     io::{BufReader, Write as _},
@@ -24,12 +24,12 @@ use crate::{
     traffic_record::TrafficRecord,
 };
 
-/// The judge and the relay that it has started.
+/// The judge and the relay that it started.
 pub(crate) struct Judge {
     pub(crate) process: HeelerProcess,
     pub(crate) record: Arc<TrafficRecord<CaseAnswer>>,
     stdin: Mutex<Option<ChildStdin>>,
-    /// Process id of the relay; the judge may be a separate process.
+    /// Process id of the relay. If the judge is a separate process, `process` is the judge.
     relay: u32,
     has_process: bool,
     /// Set when the judge stops reading.
@@ -64,7 +64,7 @@ impl Judge {
         Self { process, record, stdin: Mutex::new(stdin), relay, has_process, is_gone }
     }
 
-    /// Writes several cases at once. Other checks detect a relay that is gone.
+    /// Writes several cases at once. Errors are ignored: other checks detect a dead relay.
     pub(crate) fn ask<'a>(&self, names: impl Iterator<Item = &'a str>) {
         let requests: Vec<u8> = names.flat_map(request).collect();
         let Some(mut stdin) = self.stdin.lock().unwrap().take() else { return };
@@ -78,13 +78,13 @@ impl Judge {
         self.relay
     }
 
-    /// Closes the judge's output: no further cases follow.
+    /// Closes the judge's output, which ends the cases.
     pub(crate) fn close_output(&self) {
         drop(self.stdin.lock().unwrap().take());
     }
 }
 
-/// Returns a reader of answers. After the judge is gone, the reader closes its stream at the next answer.
+/// Returns a reader of answers. When the judge is gone, the reader closes its stream at the next answer.
 fn reader_of_answers(
     from: ChildStdout,
     is_gone: Arc<AtomicBool>,
@@ -118,7 +118,7 @@ impl RoundClient for Judge {
     }
 
     fn has_completed_run(&self) -> bool {
-        // The judge is not told about runs.
+        // The judge does not receive the ends of runs.
         false
     }
 
@@ -140,7 +140,7 @@ impl RoundClient for Judge {
                 self.record.leave();
                 signal_if_there(self.process.pid, "KILL").then(|| "the judge's process".to_owned())
             }
-            // Not drawn for this protocol, or needs no judge.
+            // Never drawn for this protocol, or injected without the judge.
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Requests and answers, implemented from the specification without any of Heeler's code.
+//! Requests and answers, written from the specification without using Heeler's code.
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ impl fmt::Display for CaseAnswer {
     }
 }
 
-/// Returns a length-prefixed request for a case over HTTP/2 with gRPC.
+/// Returns the length-prefixed request of a case that uses HTTP/2 and gRPC.
 pub(super) fn request(name: &str) -> Vec<u8> {
     let message = [&[0x0a][..], &varint(name.len()), name.as_bytes(), &[0x10, 2, 0x18, 2]].concat();
     [&u32::try_from(message.len()).expect("requests are small").to_be_bytes()[..], &message].concat()
@@ -37,7 +37,7 @@ fn varint(mut value: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads the next answer; `None` at the end of the stream, even in the middle of an answer.
+/// Reads the next answer; `None` at the end of the stream, even inside an answer.
 pub(super) fn read_answer(from: &mut impl Read) -> Option<CaseAnswer> {
     let message = read_message(from).ok()?;
     let (number, name, rest) = field(&message);

@@ -1,5 +1,5 @@
-//! Rounds on the protocol of Connect's conformance suite: the harness is the judge, a fake is the client
-//! under test, and `heeler connect relay` connects the two.
+//! Rounds with the protocol of Connect's conformance suite: the harness is the judge, a fake is the client
+//! under test, and `heeler connect relay` connects them.
 //!
 //! - `plan`: the cases and the judge's actions, all drawn at random.
 //! - `messages`: requests and answers.

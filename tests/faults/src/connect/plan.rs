@@ -9,17 +9,17 @@ use crate::{
     suites::{PlannedSettings, draw_settings},
 };
 
-/// Keeps the random numbers of this protocol separate from other protocols.
+/// Separates this protocol's random numbers from those of other protocols.
 const CONNECT: u64 = 0x00c0_22ec_7000;
 
 /// The plan of a round.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectPlan {
     pub(crate) seed: u64,
-    /// Cases written in one go, each group followed by a pause.
+    /// Groups of cases, each written at once and followed by a pause.
     pub(crate) writes: Vec<(Vec<PlannedCase>, Duration)>,
     pub(crate) settings: PlannedSettings,
-    /// Time limit of a case.
+    /// Timeout of a case.
     pub(crate) timeout: Duration,
     pub(crate) judge: JudgePlan,
     pub(crate) faults: Vec<PlannedFault>,
@@ -28,11 +28,11 @@ pub(crate) struct ConnectPlan {
 
 #[derive(Debug, Clone)]
 pub(crate) struct JudgePlan {
-    /// The judge is a separate process that starts the relay and may die.
+    /// The judge is a separate process that starts the relay and may be killed.
     pub(crate) is_process: bool,
     /// Time that the judge spends on each answer.
     pub(crate) per_answer: Duration,
-    /// The judge closes its output only after the last answer.
+    /// The judge closes its output only after it has received the last answer.
     pub(crate) waits_for_answers: bool,
     /// The judge stops the relay with `SIGTERM` instead of closing its output.
     pub(crate) terminates: bool,
@@ -50,9 +50,9 @@ pub(crate) struct PlannedCase {
 pub(crate) enum ExpectedAnswer {
     /// The client's response.
     Response,
-    /// An error that the client itself sends.
+    /// An error sent by the client itself.
     OwnError,
-    /// The error that Heeler reports for a case without an answer.
+    /// The error that Heeler reports if the client does not answer.
     Failure,
 }
 
@@ -94,7 +94,7 @@ impl ConnectPlan {
             seed,
             writes,
             settings: PlannedSettings { jobs: draws.between(1, 6), ..draw_settings(draws, false) },
-            // Long enough that a case waiting only for CPU time does not time out.
+            // Long enough that a case does not time out on a busy machine.
             timeout: Duration::from_millis(draws.between(4000, 6000) as u64),
             judge: JudgePlan {
                 is_process,
@@ -115,7 +115,7 @@ impl ConnectPlan {
         self.writes.iter().flat_map(|(cases, _)| cases)
     }
 
-    /// Returns the properties of the round that are counted in the totals besides its faults.
+    /// Returns the round's properties that are counted in the totals in addition to its faults.
     pub(crate) fn peculiarities(&self) -> Vec<Peculiarity> {
         let JudgePlan { per_answer, terminates, is_process, .. } = self.judge;
         let all = [
@@ -128,7 +128,7 @@ impl ConnectPlan {
     }
 }
 
-/// Limits the misbehaving clients of a round: each costs a process start, and a dump or a timeout.
+/// Limits the number of misbehaving clients in a round: each costs a process start and a dump or a timeout.
 struct LeftBehaviours {
     bad: usize,
     hanging: usize,

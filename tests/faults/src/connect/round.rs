@@ -1,5 +1,5 @@
-//! One round and its checks: every case gets exactly one answer, by name and in time. The answer must come
-//! from the case's client unless a fault killed the client.
+//! One round and its checks: every case gets exactly one answer in time. The answer must come from the case's
+//! client unless a fault killed the client.
 
 use std::{
     collections::BTreeMap,
@@ -23,9 +23,9 @@ use crate::{
     traffic_record::Traffic,
 };
 
-/// The real judge aborts its run after reading nothing for this long.
+/// The real judge aborts its run if it receives nothing for this long.
 const JUDGE_PATIENCE: Duration = Duration::from_secs(20);
-/// Start of the error that Heeler reports for a case without an answer.
+/// Start of the error that Heeler reports for a case that its client did not answer.
 const FAILURE: &str = "the client under test";
 
 /// Plays a round.
@@ -47,7 +47,7 @@ pub(crate) fn play(plan: &ConnectPlan, round: &mut FaultRound<'_>) {
     }
 }
 
-/// Plays the judge until the relay has exited; returns when it wrote cases.
+/// Plays the judge until the relay has exited; returns the times at which it wrote cases.
 fn run_session(
     plan: &ConnectPlan,
     judge: &Judge,
@@ -81,7 +81,7 @@ fn run_session(
     asked
 }
 
-/// Checks every guarantee; panics at the first broken one.
+/// Checks every guarantee; panics at the first violation.
 fn check_guarantees(plan: &ConnectPlan, judge: &Judge, asked: &[Instant], round: &FaultRound<'_>) {
     round.check_nothing_left();
     let errors = judge.process.errors();
@@ -141,7 +141,7 @@ fn check_answers(plan: &ConnectPlan, answers: &BTreeMap<&String, &CaseAnswer>, l
     );
 }
 
-/// Checks that, while cases were open, the judge never waited longer than its patience.
+/// Checks that the judge never waited longer than its patience while cases were open.
 fn check_silence(received: &[&CaseAnswer], asked: &[Instant], round: &FaultRound<'_>) {
     let pauses: Duration = round
         .hits()

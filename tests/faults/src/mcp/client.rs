@@ -1,4 +1,4 @@
-//! The client: JSON lines on the server's standard streams, and the faults that affect the client.
+//! The client: JSON lines over the server's standard streams, and the faults of the client itself.
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
@@ -52,7 +52,7 @@ impl McpClient {
             *next += 1;
             *next - 1
         };
-        // Use both kinds of ids.
+        // Alternate between numbers and strings as ids.
         let id = if number.is_multiple_of(3) { json!(format!("call {number}")) } else { json!(number) };
         let is_handshake = ["initialize", "server/discover"].contains(&method);
         if method == "server/discover"
@@ -76,12 +76,12 @@ impl McpClient {
         self.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
     }
 
-    /// Writes a message. Other checks detect a server that is gone.
+    /// Writes a message. Errors are ignored: other checks detect a dead server.
     pub(crate) fn send(&self, message: Value) {
         let mut stdin = self.stdin.lock().unwrap();
         let Some(stdin) = &mut *stdin else { return };
         let line = match &message {
-            // A line that is not a message.
+            // A string is written as a line that is not a message.
             Value::String(text) => format!("{text}\n"),
             message => format!("{message}\n"),
         };
@@ -143,8 +143,8 @@ pub(super) fn open_runs(traffic: &[Traffic<Value>]) -> Vec<Value> {
     open
 }
 
-/// Returns a reader of JSON lines. Any other line is read as a string. A killed server may leave an
-/// incomplete line, which is not read.
+/// Returns a reader of JSON lines. Other lines are returned as strings. An incomplete line, which a killed
+/// server may leave, is ignored.
 fn reader_of_lines(from: impl Read + Send + 'static) -> impl FnMut() -> Option<Value> + Send + 'static {
     let mut from = BufReader::new(from);
     move || {
@@ -183,7 +183,7 @@ impl RoundClient for McpClient {
                 self.record.set_paused(false);
             }
             InjectedAction::Disconnect => self.close_input(),
-            // Not drawn for this protocol, or needs no client.
+            // Never drawn for this protocol, or injected without the client.
             _ => return None,
         }
         Some("the client".to_owned())

@@ -1,5 +1,6 @@
-//! Guarantees for every call, whatever faults were injected: exactly one answer, or at most one if cancelled;
-//! rising progress that ends before the answer; counts of a run that add up to its tests.
+//! Guarantees for every call, whatever faults were injected: exactly one answer, or at most one if the call
+//! was cancelled; progress that increases and ends before the answer; counts of a run that add up to its
+//! tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +18,9 @@ use crate::{
 pub(super) enum SessionEnd {
     /// The client received all answers.
     Answered,
-    /// Calls were answered because the server was told to exit.
+    /// Open calls were answered because the server received SIGTERM.
     Terminated,
-    /// Calls remain unanswered because the client left or the server died.
+    /// Calls are unanswered because the client disconnected or the server died.
     Early,
 }
 
@@ -31,7 +32,7 @@ pub(super) struct CheckedSession {
     pub(super) lost: usize,
 }
 
-/// A request without an answer.
+/// A request that has not been answered.
 #[derive(Debug)]
 struct OpenRequest {
     message: Value,
@@ -42,18 +43,18 @@ struct OpenRequest {
 struct SessionReplay<'a> {
     plan: &'a McpPlan,
     losses: &'a PermittedLosses,
-    /// Open requests by the text of their ids.
+    /// Open requests, by their serialized ids.
     open: BTreeMap<String, OpenRequest>,
-    /// Number of unanswered lines that are not messages.
+    /// Number of lines that are not messages and have not been answered.
     garbage: usize,
-    /// A run was cancelled, so runs may end as cancelled.
+    /// A run was cancelled, so runs may end in the state `cancelled`.
     has_cancelled_run: bool,
-    /// Failures on the pages of each run.
+    /// Failures on the pages read so far, by run.
     pages: BTreeMap<String, BTreeSet<String>>,
     checked: CheckedSession,
 }
 
-/// Checks a session; panics at the first broken guarantee.
+/// Checks a session; panics at the first violation.
 pub(super) fn check(
     plan: &McpPlan,
     traffic: &[Traffic<Value>],
@@ -81,7 +82,7 @@ pub(super) fn check(
     replay.checked
 }
 
-/// Returns a tool's answer; null if the message has none or its text is not JSON.
+/// Returns a tool's answer; null if the message has no text or the text is not JSON.
 pub(super) fn answer_of(message: &Value) -> Value {
     let text = message["result"]["content"][0]["text"].as_str().unwrap_or_default();
     serde_json::from_str(text).unwrap_or_default()
@@ -123,7 +124,7 @@ impl SessionReplay<'_> {
         }
         assert!(message.get("error").is_none(), "{}: {message}", request.message);
         let answer = answer_of(message);
-        // A message sent before the cancellation may still arrive; the cancellation gets no answer.
+        // An answer sent before the cancellation may still arrive. The cancellation itself is not answered.
         let is_of_cancellation = answer["state"] == "cancelled" && !self.has_cancelled_run;
         assert!(!request.is_cancelled || !is_of_cancellation, "a cancelled call is answered: {message}");
         let is_modern =
@@ -185,7 +186,7 @@ impl SessionReplay<'_> {
         assert!(failures.len() == total || (failures.len() < total && is_paged), "{answer}");
         let mut labels = labels_of(failures);
         assert_eq!(labels.len(), failures.len(), "a test fails twice: {answer}");
-        // A program that could not be listed is reported in place of its tests. A program that died outside
+        // A program that could not be listed is reported instead of its tests. A program that died outside
         // its tests is an additional failure.
         let of_programs: Vec<_> =
             self.plan.suites.iter().filter_map(|suite| labels.remove(&suite.name)).collect();

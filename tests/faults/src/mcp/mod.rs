@@ -1,4 +1,5 @@
-//! Rounds on the Model Context Protocol: a client of both eras lists, runs, cancels and reads.
+//! Rounds with the Model Context Protocol: a client of both eras lists tests, runs them, cancels runs and
+//! reads failures.
 //!
 //! - `plan`: the client's actions, all drawn at random.
 //! - `client`: the client, on standard streams.

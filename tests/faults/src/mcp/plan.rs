@@ -9,7 +9,7 @@ use crate::{
     suites::{PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
 };
 
-/// Keeps the random numbers of this protocol separate from other protocols.
+/// Separates this protocol's random numbers from those of other protocols.
 const MCP: u64 = 0x0000_0a9e_2775;
 
 /// The plan of a round.
@@ -18,7 +18,7 @@ pub(crate) struct McpPlan {
     pub(crate) seed: u64,
     pub(crate) suites: Vec<PlannedSuite>,
     pub(crate) settings: PlannedSettings,
-    /// The era of each request, cyclically.
+    /// The era of each request. The list is repeated.
     pub(crate) eras: Vec<ProtocolEra>,
     pub(crate) steps: Vec<McpStep>,
     /// Time that the client spends on each message.
@@ -28,12 +28,12 @@ pub(crate) struct McpPlan {
     pub(crate) clock: Vec<i64>,
 }
 
-/// The form of a request.
+/// The protocol era of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProtocolEra {
-    /// A handshake precedes the requests.
+    /// A handshake comes before the requests.
     Legacy,
-    /// Each request names the version.
+    /// Each request contains the protocol version.
     Modern,
 }
 
@@ -45,17 +45,17 @@ pub(crate) enum McpStep {
     ListTools,
     /// Calls `run_tests`.
     Run(PlannedRun),
-    /// Cancels the latest unanswered run call with a notification.
+    /// Cancels the latest unanswered `run_tests` call with a notification.
     CancelCall,
-    /// Cancels the latest run with a known id through the cancel tool.
+    /// Cancels the latest run with a known id by calling `cancel_run`.
     CancelRun,
-    /// Reads all failure pages of the latest answered run, and the output of one failure.
+    /// Reads all failure pages of the latest answered run, and one failure's output.
     ReadFailures,
     /// Writes a line that is not a message.
     Garbage,
     /// Calls a tool that does not exist.
     UnknownTool,
-    /// Asks the server to test itself.
+    /// Calls the server's self-test tool.
     SelfTest,
     Pause(Duration),
     /// Waits until all calls are answered.
@@ -68,7 +68,7 @@ pub(crate) struct PlannedRun {
     pub(crate) tests: Option<Vec<String>>,
     pub(crate) has_progress: bool,
     pub(crate) repeat: Option<usize>,
-    /// Also selects the failed tests of the latest run.
+    /// Also selects the tests that failed in the latest run.
     pub(crate) reruns_failed: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct PlannedRun {
 pub(crate) enum McpEnding {
     /// Closes standard input after all calls are answered.
     CloseInput,
-    /// Closes standard input while calls may be open.
+    /// Closes standard input without waiting for open calls.
     LeaveCalls,
     /// Sends `SIGTERM` to the server.
     Terminate,
@@ -115,7 +115,7 @@ impl McpPlan {
         }
     }
 
-    /// Returns the properties of the round that are counted in the totals besides its faults.
+    /// Returns the round's properties that are counted in the totals in addition to its faults.
     pub(crate) fn peculiarities(&self) -> Vec<Peculiarity> {
         let slow = (!self.per_message.is_zero()).then(|| Peculiarity::new("slow client"));
         let clock = (!self.clock.is_empty()).then(|| Peculiarity::new("clock jumps"));
@@ -127,7 +127,7 @@ impl McpPlan {
         slow.into_iter().chain(clock).chain([Peculiarity::new(end)]).collect()
     }
 
-    /// Returns the selected tests with their states without faults.
+    /// Returns the selected tests with the states that they have without faults.
     pub(crate) fn expected(&self, tests: Option<&[String]>) -> BTreeMap<String, &'static str> {
         let all = self.suites.iter().flat_map(PlannedSuite::tests);
         all.filter(|(uid, _)| tests.is_none_or(|tests| tests.contains(uid))).collect()
@@ -176,7 +176,7 @@ fn draw_fault(draws: &mut SeededRandom) -> PlannedFault {
     let fault = draw_process_fault(draws);
     let is_of_client = draws.with_probability(20);
     let action = if is_of_client { of_client } else { fault.action };
-    // This protocol has few messages.
+    // There are few messages in this protocol, so late moments would never come.
     let when = match fault.when {
         FaultMoment::Updates(count) => FaultMoment::Updates(1 + count % 8),
         FaultMoment::Launched(_) if is_of_client => FaultMoment::Requested(draws.duration_below(SPAN)),

@@ -50,7 +50,7 @@ fn run_session(plan: &McpPlan, client: &McpClient, round: &mut FaultRound<'_>, p
     if plan.end == McpEnding::CloseInput {
         await_answers(client);
     } else if plan.end == McpEnding::Terminate {
-        // An answer to this request proves that everything before it was read.
+        // The response to this request proves that all earlier input was read.
         let id = client.request("tools/list", json!({}));
         let _closed = client.wait_response(&id);
         signal_if_there(client.process.pid, "TERM");
@@ -61,7 +61,7 @@ fn run_session(plan: &McpPlan, client: &McpClient, round: &mut FaultRound<'_>, p
     assert!(client.process.wait_gone(), "processes of Heeler's own are left\n{}", client.process.errors());
 }
 
-/// Opens the session in each era; `None` if the output ends.
+/// Opens the session in each planned era; `None` if the output ends.
 fn open_session(plan: &McpPlan, client: &McpClient) -> Option<()> {
     if plan.eras.contains(&ProtocolEra::Modern) {
         client.wait_response(&client.request("server/discover", json!({})))?;
@@ -75,7 +75,7 @@ fn open_session(plan: &McpPlan, client: &McpClient) -> Option<()> {
     Some(())
 }
 
-/// Takes one step; `None` if the output ended.
+/// Performs one step; `None` if the output has ended.
 fn take_step(step: &McpStep, client: &McpClient) -> Option<()> {
     match step {
         McpStep::Run(run) => call_run(run, client),
@@ -136,7 +136,7 @@ fn call_run(run: &PlannedRun, client: &McpClient) {
     client.request("tools/call", params);
 }
 
-/// Calls a tool for each page up to the last; `None` if the output ends first.
+/// Calls a tool once per page, up to the last page; `None` if the output ends first.
 fn read_pages(client: &McpClient, tool: &str, arguments: &Value) -> Option<()> {
     let mut arguments = arguments.clone();
     loop {
@@ -154,7 +154,7 @@ fn await_answers(client: &McpClient) {
     client.record.wait("the answers to all calls", |traffic| open_runs(traffic).is_empty().then_some(()));
 }
 
-/// Checks every guarantee; panics at the first broken one.
+/// Checks every guarantee; panics at the first violation.
 fn check_guarantees(plan: &McpPlan, client: &McpClient, round: &FaultRound<'_>) {
     round.check_nothing_left();
     let errors = client.process.errors();

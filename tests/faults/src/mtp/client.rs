@@ -1,4 +1,4 @@
-//! The client of a round: starts the real program, records all traffic, and tolerates the program's death.
+//! The client of a round: starts the real program, records all messages, and tolerates the program's death.
 
 use std::{
     io::{Read, Write},
@@ -36,7 +36,7 @@ const UPDATES: &str = "testing/testUpdates/tests";
 pub(crate) struct FaultClient {
     pub(crate) process: HeelerProcess,
     pub(crate) recorder: TrafficRecorder,
-    /// Control group that counts the round's processes, if available.
+    /// Control group that counts the round's processes; `None` if unavailable.
     pub(crate) counted: Option<RoundCgroup>,
     to: ResponseWriter,
     /// Closes the connection from the client's side.
@@ -45,9 +45,9 @@ pub(crate) struct FaultClient {
     is_gone: AtomicBool,
     listener: Mutex<Option<RecordingListener>>,
     port: Option<u16>,
-    /// The process that the client names as its own in `initialize`.
+    /// The process that the client reports as its own in `initialize`.
     named_process: Option<Mutex<Child>>,
-    /// Standard output of a command line client.
+    /// Standard output, if the client is the command line.
     output: Arc<Mutex<String>>,
     next_id: Mutex<u64>,
     /// The requested runs.
@@ -55,9 +55,9 @@ pub(crate) struct FaultClient {
 }
 
 impl FaultClient {
-    /// Starts the program; `None` if it exited before connecting to its client.
+    /// Starts the program; `None` if it exits before connecting to its client.
     ///
-    /// `words` are further command line arguments.
+    /// `words` are additional command-line arguments.
     pub(crate) fn start(round: &MtpPlan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
         let plan = &round.client;
         // Start the program.
@@ -77,7 +77,7 @@ impl FaultClient {
         if let Some(group) = &counted {
             group.add_process(process.pid);
         }
-        // Connect to it.
+        // Open the main connection.
         let recorder = TrafficRecorder::default();
         let (from, to, hang_up) = if plan.transport == PlannedTransport::Dial {
             tcp(accept(&dialled, &process)?)
@@ -129,7 +129,7 @@ impl FaultClient {
         })
     }
 
-    /// Sends a message. Other checks detect a dead program.
+    /// Sends a message. Errors are ignored: other checks detect a dead program.
     fn send(&self, message: &Value) {
         framing::write_message(&mut **self.to.lock().unwrap(), message).ok();
     }
@@ -190,7 +190,7 @@ impl FaultClient {
         (self.disconnect)();
     }
 
-    /// Kills the process that the client named as its own; returns false if the client named itself.
+    /// Kills the process that the client reported as its own; returns false if that is the harness itself.
     pub(crate) fn kill_named(&self) -> bool {
         let Some(named) = &self.named_process else { return false };
         self.is_gone.store(true, Ordering::SeqCst);
@@ -205,7 +205,7 @@ impl FaultClient {
         self.is_gone.load(Ordering::SeqCst)
     }
 
-    /// Reads the remaining messages on all connections after their writers have exited.
+    /// Reads the remaining messages on all connections, after the processes have exited.
     pub(crate) fn read_to_the_end(&self) {
         self.recorder.resume();
         drop(self.listener.lock().unwrap().take());
@@ -266,7 +266,7 @@ impl RoundClient for FaultClient {
             InjectedAction::KillClient => {
                 return self.kill_named().then(|| "the client's process".to_owned());
             }
-            // These faults need no client.
+            // These faults are injected without the client.
             InjectedAction::Kill(_)
             | InjectedAction::Stop(..)
             | InjectedAction::StopForGood(_)
@@ -280,7 +280,7 @@ impl RoundClient for FaultClient {
 
 impl Drop for FaultClient {
     fn drop(&mut self) {
-        // Paused readers would never reach the end.
+        // Paused readers would never reach the end of the stream.
         self.recorder.resume();
         if let Some(named) = &self.named_process {
             let mut named = named.lock().unwrap();
@@ -319,12 +319,12 @@ fn tcp(stream: TcpStream) -> ClientStreams {
     (Box::new(from), Box::new(stream), Box::new(hang_up))
 }
 
-/// Records the output of the command line, which is text rather than a protocol.
+/// Records the output of the command line, which is plain text.
 fn record_lines(mut from: Box<dyn Read + Send>, recorder: TrafficRecorder, output: Arc<Mutex<String>>) {
     std::thread::spawn(move || {
         recorder.record(ClientConnection::Main, RecordedEventKind::Opened);
         let mut text = Vec::new();
-        // Keep the output of a killed process as well.
+        // Keep the text read so far, even if reading fails.
         from.read_to_end(&mut text).ok();
         output.lock().unwrap().push_str(&String::from_utf8_lossy(&text));
         recorder.record(ClientConnection::Main, RecordedEventKind::Closed);

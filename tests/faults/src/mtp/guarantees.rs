@@ -1,4 +1,4 @@
-//! Invariants at the end of a round, whatever faults were injected.
+//! Invariants at the end of a round that hold whatever faults were injected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use crate::{
 const UPDATES: &str = "testing/testUpdates/tests";
 const TERMINAL: [&str; 6] = ["passed", "skipped", "failed", "timed-out", "error", "cancelled"];
 
-/// The effects permitted by the faults that took effect in a round.
+/// Effects that the injected faults may have in a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PermittedEffects {
     pub(crate) is_coordinator_killed: bool,
@@ -36,10 +36,9 @@ pub(crate) struct PermittedEffects {
     pub(crate) is_starved: bool,
     /// Journals may be missing.
     pub(crate) has_lost_journals: bool,
-    /// A process was stopped, so deadlines may have passed.
+    /// A process was stopped, so timeouts may have elapsed.
     pub(crate) is_stopped: bool,
-    /// A test process was stopped for good. The process may have been listing tests, which blocks the listing
-    /// until its timeout.
+    /// A test process was stopped for good. If it was listing tests, the listing blocks until its timeout.
     is_test_stopped: bool,
     /// Number of faults that may each lose the running test.
     pub(crate) lost_tests: usize,
@@ -47,7 +46,7 @@ pub(crate) struct PermittedEffects {
     pub(crate) replaced: usize,
     /// Whether results may arrive more than once.
     pub(crate) delivery: ExpectedDelivery,
-    /// The client proves handling and no fault prevents the proof. Handling order then holds across all
+    /// The client proves handling and no fault prevents this. The handling order then holds across all
     /// connections, whichever processes die.
     pub(crate) is_handling_proven: bool,
 }
@@ -114,8 +113,8 @@ impl PermittedEffects {
     }
 }
 
-/// Returns whether a fault may leave Heeler without proof of handling: the client stops reading or is gone,
-/// or a process cannot open another file for a connection.
+/// Returns whether a fault may prevent the proof of handling: the client stops reading or disconnects, or a
+/// process cannot open a file descriptor for a connection.
 fn may_hide_handling(action: InjectedAction) -> bool {
     matches!(
         action,
@@ -130,27 +129,27 @@ fn may_hide_handling(action: InjectedAction) -> bool {
 }
 
 impl PermittedEffects {
-    /// Returns whether only the dead coordinator knew the client's results, because the journals are lost.
-    /// The README documents this limit.
+    /// Returns whether only the dead coordinator knew this result, because the journals are lost. The README
+    /// documents this limitation.
     fn is_unknown_to_the_watchdog(&self, node: &Value) -> bool {
         let is_unknown = ["not-run", "interrupted"].iter().any(|kind| node["outcome-kind"] == *kind);
         self.has_lost_journals && self.is_coordinator_killed && is_unknown
     }
 
-    /// Returns whether a hostile test may pass because its attack lacked memory, processes or files.
+    /// Returns whether a hostile test may pass because its attack ran out of memory, processes or files.
     pub(crate) fn may_foil_attack(&self, uid: &str) -> bool {
         self.is_starved && uid.starts_with(hostile::SUITE_PREFIX)
     }
 
-    /// Returns how often a client that proves handling may receive a result: once whichever processes die,
-    /// unless the progress of dead processes is unknown.
+    /// Returns how many times a client that proves handling may receive a result: once, whichever processes
+    /// die, unless the journals are lost.
     fn repetition(&self) -> ExpectedDelivery {
         let is_unknown = self.has_lost_journals;
         if is_unknown { self.delivery } else { ExpectedDelivery::Once }
     }
 
-    /// Returns whether faults may prevent a listing. A listing is tried twice; if its process dies both
-    /// times, the program's tests are hidden and a failure is reported.
+    /// Returns whether faults may prevent a listing. A listing is tried twice. If its process dies both
+    /// times, the program's tests are missing and a failure is reported.
     pub(crate) fn may_hide_a_program(&self) -> bool {
         self.lost_tests.saturating_add(self.replaced) >= 2
             || self.is_cancelled
@@ -161,7 +160,7 @@ impl PermittedEffects {
     }
 }
 
-/// Checks the record of a round's runs; panics at the first broken guarantee.
+/// Checks the recorded messages of a round's runs; panics at the first violation.
 pub(crate) fn check(
     plan: &MtpPlan,
     client: &FaultClient,
@@ -182,7 +181,7 @@ pub(crate) fn check(
             check_results(plan, &books.tests, licence);
             check_response(&books, licence, injected);
         } else if licence.is_client_gone {
-            // Messages that a client did not read are not guaranteed to arrive.
+            // A client that stopped reading has no guarantee.
         } else if licence.is_coordinator_killed {
             check_orphaned(plan, &events, &run, licence);
         } else {
@@ -202,10 +201,10 @@ fn check_record(
         unlisted.is_empty() || licence.may_hide_a_program(),
         "programs could not be asked for their tests: {unlisted:?}"
     );
-    // A run that ends before its programs are listed is empty.
+    // A run that ends before its programs are listed has no tests.
     let has_no_run = licence.is_cancelled || licence.has_lost_request || licence.is_starved;
     let is_unbegun = has_no_run && plan.selection.is_none() && nodes(events, run).next().is_none();
-    // For a program that could not be listed, only explicitly selected tests are known.
+    // If a program could not be listed, only its explicitly selected tests are known.
     let is_known = |uid: &String| {
         !is_unbegun
             && (plan.selection.is_some()
@@ -219,7 +218,7 @@ fn check_record(
     }
 }
 
-/// Returns the suites whose programs are reported as unlistable.
+/// Returns the suites whose programs were reported as not listed.
 fn unlisted_suites(events: &[RecordedEvent], run: &RequestedRun) -> BTreeSet<String> {
     nodes(events, run)
         .filter(|node| node["outcome-kind"] == "not-run" && node["heeler.suite"] == node["uid"])
@@ -236,7 +235,7 @@ fn nodes<'e>(events: &'e [RecordedEvent], run: &'e RequestedRun) -> impl Iterato
         .map(|change| &change["node"])
 }
 
-/// Checks that the response is a result, or a permitted error such as cancellation.
+/// Checks that the response is a result or a permitted error, such as a cancellation.
 fn check_response(books: &CheckedRun, licence: &PermittedEffects, injected: &[InjectedFault]) {
     let Some(error) = books.response.get("error") else { return };
     let may_be_refused = licence.is_starved || licence.has_lost_request;
@@ -247,8 +246,8 @@ fn check_response(books: &CheckedRun, licence: &PermittedEffects, injected: &[In
     assert_eq!(error["code"], -32800, "{error}; {injected:?}");
 }
 
-/// Checks a run whose coordinator died before responding. A watchdog with its own connection still sends the
-/// results to the client.
+/// Checks a run whose coordinator died before responding. If the watchdog can reach the client, the client
+/// still receives all results.
 fn check_orphaned(plan: &MtpPlan, events: &[RecordedEvent], run: &RequestedRun, licence: &PermittedEffects) {
     let is_reachable = plan.client.callback.as_ref().is_some_and(|callback| callback.is_good());
     let has_begun = events.iter().any(|event| {
@@ -281,14 +280,14 @@ pub(crate) fn received_results(events: &[RecordedEvent], run: &RequestedRun) -> 
         .collect()
 }
 
-/// Checks the invariants of any run's record, complete or not: no test ends in two ways, nothing follows the
-/// completion on its connection, and no new test follows on another connection.
+/// Checks invariants that hold for every run, complete or not: no test ends in two ways, no update follows
+/// the completion on its connection, and no test ends for the first time on another connection afterwards.
 fn check_order(events: &[RecordedEvent], run: &RequestedRun, licence: &PermittedEffects) {
     let mut ended: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut completed: BTreeSet<ClientConnection> = BTreeSet::new();
     for event in events {
         if matches!(event.what, RecordedEventKind::Closed) {
-            // A client that closes the connection instead of proving receipt may be sent everything again on
+            // If a client closes the connection instead of proving receipt, everything may be sent again on
             // another connection, followed by the completion.
             completed.remove(&event.on);
         }
@@ -318,8 +317,8 @@ fn check_order(events: &[RecordedEvent], run: &RequestedRun, licence: &Permitted
     }
 }
 
-/// Checks that no test is reported better or worse than its actual result, and that the faults explain all
-/// affected tests.
+/// Checks that no test is reported better or worse than its actual result, and that faults explain every
+/// affected test.
 fn check_results(plan: &MtpPlan, tests: &BTreeMap<String, Value>, licence: &PermittedEffects) {
     let expected: BTreeMap<_, _> = plan.expected().into_iter().collect();
     let mut lost = Vec::new();
@@ -334,7 +333,7 @@ fn check_results(plan: &MtpPlan, tests: &BTreeMap<String, Value>, licence: &Perm
             !is_better || licence.may_foil_attack(uid),
             "{uid} is {expected} and is reported better: {node}"
         );
-        // A command fails if it cannot start its own subprocess.
+        // A command fails if it cannot fork its own child process.
         let stderr = node["standardError"].as_str().unwrap_or_default();
         if state == "failed" && plan.counts_processes() && stderr.contains("Cannot fork") {
             continue;
@@ -342,7 +341,7 @@ fn check_results(plan: &MtpPlan, tests: &BTreeMap<String, Value>, licence: &Perm
         assert!(state != "failed", "{uid} is {expected} and is reported as failed: {node}");
         lost.push((uid, node));
     }
-    // A hidden program hides all of its tests.
+    // A program that was not listed hides all its tests.
     let all = if licence.may_hide_a_program() { tests.len() } else { 0 };
     let is_exempt =
         licence.is_starved || licence.is_stopped || licence.is_cancelled || licence.lost_tests == usize::MAX;

@@ -1,4 +1,4 @@
-//! Rounds with a program that attacks Heeler's assumptions, or a process that is stopped for good. Such
+//! Rounds with a program that attacks Heeler's assumptions, or with a process that is stopped for good. These
 //! rounds are slow or need special programs, so they are drawn separately.
 
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::{
     support::process::ProcessRole,
 };
 
-/// Keeps the random numbers of hostile rounds separate, so that other rounds do not change.
+/// Separates the random numbers of hostile rounds, so that other rounds stay the same.
 const HOSTILE: u64 = 0x0bad_c0de;
-/// Rounds per thousand with a process that is stopped for good: each takes at least ten seconds.
+/// Rounds per thousand in which a process is stopped for good. Each takes at least ten seconds.
 const STOPS_PER_MILLE: usize = 25;
 /// Percentage of rounds with an additional hostile program.
 const PROGRAM_PERCENT: usize = 8;
-/// Timeout of the tests in rounds that stop a test process: nothing else ends it.
+/// Timeout of the tests in rounds that stop a test process, which nothing else would end.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// A process is stopped within this time after the request.
+/// Processes are stopped within this time after the request.
 const SPAN: Duration = Duration::from_millis(400);
 /// Name of the suite of a hostile program.
 const SUITE: &str = "hostile";
@@ -37,7 +37,7 @@ pub(crate) fn make_hostile(plan: &mut MtpPlan, is_certain: bool) {
     if has_program || (is_certain && kind > 0) {
         add_program(plan, &mut draws);
     }
-    // Coordinator and watchdog resume each other: if one is killed, nothing resumes the other.
+    // The coordinator and the watchdog resume each other. If one is killed, nothing resumes the other.
     let loses_coordinator = plan.faults.iter().any(|fault| fault.action.may_kill(FaultTarget::Coordinator));
     if !loses_coordinator && (has_stop || (is_certain && kind == 0)) {
         let stop = draw_stop(&mut draws, plan.client.transport);
@@ -60,7 +60,7 @@ fn is_hostile(plan: &MtpPlan) -> bool {
 
 fn add_program(plan: &mut MtpPlan, draws: &mut SeededRandom) {
     let program = draws.pick(&PROGRAMS);
-    // A failing program changes the command line's exit code but no test result.
+    // A program failure changes the exit code of the command line, but not the test results.
     if program.fails_itself && plan.client.transport == PlannedTransport::CommandLine {
         return;
     }
@@ -87,10 +87,10 @@ fn draw_stop(draws: &mut SeededRandom, transport: PlannedTransport) -> PlannedFa
     let updates = FaultMoment::Updates(draws.between(1, 12));
     let leaving = FaultMoment::Leaving(draws.duration_below(SPAN / 4));
     let when = match transport {
-        // Updates of the command line are not visible.
+        // The harness cannot see the updates of the command line.
         PlannedTransport::CommandLine => requested,
-        // While leaving, the coordinator's watchdog may already be gone, so nothing resumes the coordinator,
-        // and no running test could stop it. Nor does anything resume a watchdog whose coordinator has left.
+        // At the end of a session, no test is running that could stop these processes. The watchdog may
+        // already have exited, so nothing would resume the coordinator, and vice versa.
         _ if [FaultTarget::Coordinator, FaultTarget::ProcessRole(ProcessRole::Watchdog)]
             .contains(&target) =>
         {

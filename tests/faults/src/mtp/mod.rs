@@ -1,4 +1,4 @@
-//! Rounds on the main protocol, with or without callback connections, and rounds of the command line.
+//! Rounds with the main protocol, with or without callback connections, and rounds of the command line.
 
 mod client;
 mod guarantees;

@@ -29,14 +29,14 @@ pub(crate) struct MtpPlan {
     pub(crate) suites: Vec<PlannedSuite>,
     pub(crate) settings: PlannedSettings,
     pub(crate) client: ClientPlan,
-    /// The explicitly selected tests; `None` for all.
+    /// The explicitly selected tests; `None` for all tests.
     pub(crate) selection: Option<Vec<String>>,
     pub(crate) is_discovered_first: bool,
-    /// Runs of the same selection, sequential or concurrent.
+    /// Runs with the same selection, one after the other or at the same time.
     pub(crate) runs: RunPattern,
     pub(crate) faults: Vec<PlannedFault>,
     pub(crate) end: SessionEnding,
-    /// Wall clock offsets in seconds, one for each call.
+    /// Wall clock offsets in seconds, one per reading of the clock.
     pub(crate) clock: Vec<i64>,
     /// The disk of the state directory.
     pub(crate) disk: StateDisk,
@@ -47,23 +47,23 @@ pub(crate) struct ClientPlan {
     pub(crate) transport: PlannedTransport,
     pub(crate) callback: Option<PlannedCallback>,
     pub(crate) has_attachments: bool,
-    /// The client names another process as its own.
+    /// The client reports another process as its own.
     pub(crate) names_process: bool,
     /// How the client handles messages; `None` if handling takes no time.
     pub(crate) handling: Option<MessageHandling>,
 }
 
 impl ClientPlan {
-    /// Returns whether the client responds to barriers and handles messages in order per connection. Handling
-    /// up to the completion can then be proven, whichever process dies.
+    /// Returns whether the client responds to barriers and handles the messages of each connection in order.
+    /// Handling up to the completion can then be proven, whichever process dies.
     pub(crate) fn proves_handling(&self) -> bool {
         let is_silent = self.handling.is_some_and(|handling| handling.responses == ResponseRule::Never);
         self.callback.as_ref().is_some_and(PlannedCallback::is_good) && !is_silent
     }
 
-    /// Returns whether some of the client's runs may use the main connection: the client is busy during the
-    /// first probe, or never answers log requests. After the coordinator's death, no process can ask for
-    /// proof of handling there.
+    /// Returns whether some of the client's runs may use the main connection: the client is blocked during
+    /// the first probe, or never answers log requests. If the coordinator dies, no process can ask for proof
+    /// of handling on that connection.
     pub(crate) fn may_use_main(&self) -> bool {
         self.handling.is_some_and(|handling| {
             handling.busy_once.is_some() || handling.responses == ResponseRule::NoneForLog
@@ -79,12 +79,12 @@ pub(crate) enum PlannedTransport {
     CommandLine,
 }
 
-/// The listener on the callback port.
+/// The client's callback port.
 #[derive(Debug, Clone)]
 pub(crate) enum PlannedCallback {
-    /// Behaviour by connection number; the last entry applies to all further connections.
+    /// Behaviour by connection number; the last entry applies to all later connections.
     Open(Vec<ListenerBehaviour>),
-    /// No process listens.
+    /// The port refuses connections.
     Refused,
 }
 
@@ -176,7 +176,7 @@ impl MtpPlan {
     }
 
     /// Draws the round of a seed with a single fault at one point. `number` cycles through all actions at all
-    /// points: first the death at each point, then all errors, then all pauses.
+    /// points: first kills, then errors, then pauses.
     pub(crate) fn at_point(seed: u64, number: usize) -> Self {
         let pause = Duration::from_millis(300);
         let errors = POINTS.iter().filter(|point| point.error.is_some());
@@ -193,13 +193,13 @@ impl MtpPlan {
         Self { faults: vec![fault], clock: Vec::new(), disk: StateDisk::Unlimited, ..Self::draw(seed) }
     }
 
-    /// Returns the uids of the tests to run, with their states without faults.
+    /// Returns the uids of the tests to run, with the states that they have without faults.
     pub(crate) fn expected(&self) -> Vec<(String, &'static str)> {
         let all = self.suites.iter().flat_map(PlannedSuite::tests);
         all.filter(|(uid, _)| self.selection.as_ref().is_none_or(|chosen| chosen.contains(uid))).collect()
     }
 
-    /// Returns the properties of the round that are counted in the totals besides its faults.
+    /// Returns the round's properties that are counted in the totals in addition to its faults.
     pub(crate) fn peculiarities(&self, has_disk: bool) -> Vec<Peculiarity> {
         let disk = match self.disk {
             StateDisk::Unlimited => None,
@@ -224,7 +224,7 @@ impl MtpPlan {
         hostile.chain(disk).chain(clock).chain(client).collect()
     }
 
-    /// Returns whether a system error may make the request impossible. The response is then an error, and the
+    /// Returns whether a system error may make the request fail. The response is then an error, and the
     /// command line exits with 10.
     pub(crate) fn may_lose_a_request(&self) -> bool {
         self.faults.iter().any(|fault| match fault.action {
@@ -236,17 +236,17 @@ impl MtpPlan {
         })
     }
 
-    /// Returns whether the process named by the client is killed.
+    /// Returns whether a fault kills the process that the client reported as its own.
     pub(crate) fn kills_client(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault.action, InjectedAction::KillClient))
     }
 
-    /// Returns whether the processes of the round may be counted and limited.
+    /// Returns whether the round's processes must be counted, because a fault limits them.
     pub(crate) fn counts_processes(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault.action, InjectedAction::LimitProcesses(..)))
     }
 
-    /// Returns the environment variables that arm the points of the round.
+    /// Returns the environment variables that enable the round's fault points.
     pub(crate) fn environment(&self, dir: &Path) -> Vec<(&'static str, String)> {
         environment_of(&self.faults, &self.clock, dir)
     }
@@ -331,7 +331,7 @@ fn draw_fault(draws: &mut SeededRandom, client: &ClientPlan) -> PlannedFault {
         (12, FaultTarget::ProcessRole(ProcessRole::Guard)),
         (15, FaultTarget::Test),
     ]);
-    // Draw the action, among those that the client permits.
+    // Draw the action from those that are possible with this client.
     let pause = Duration::from_millis(draws.between(1, 1500) as u64);
     let few = InjectedAction::LimitFiles(target, draws.below(12));
     let few_processes = InjectedAction::LimitProcesses(draws.below(5), pause);
@@ -341,7 +341,7 @@ fn draw_fault(draws: &mut SeededRandom, client: &ClientPlan) -> PlannedFault {
         (6, few),
         (6, few_processes),
     ];
-    // The effect on a test process is not checked.
+    // The effect of these limits on a test process is not checked.
     if target != FaultTarget::Test {
         actions.push((6, InjectedAction::LimitMemory(target, draws.below(3000))));
     }

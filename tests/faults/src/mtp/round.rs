@@ -1,4 +1,4 @@
-//! One round: a session of the main protocol, or a run of the command line.
+//! One round: a session with the main protocol, or a run of the command line.
 
 use std::{
     fs,
@@ -37,7 +37,7 @@ pub(crate) fn play(plan: &MtpPlan, round: &mut FaultRound<'_>) {
         _ => Vec::new(),
     };
     let client = FaultClient::start(plan, round.dir, &round.mark, &words);
-    // Only a fault at a named point can happen this early.
+    // Only a fault at a named point can end the program this early.
     let Some(client) = client else { return };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut round = MtpRound { plan, round };
@@ -88,7 +88,7 @@ impl MtpRound<'_, '_> {
         );
     }
 
-    /// Requests all runs of the round and waits for their responses; `None` if the connection ends first.
+    /// Requests all runs of the round and waits for the responses; `None` if the connection ends first.
     fn request_runs(&self, client: &FaultClient, progress: &RoundProgress) -> Option<()> {
         let initialized = client.initialize(&self.plan.client);
         let answer = wait_response(client, initialized)?;
@@ -118,21 +118,22 @@ impl MtpRound<'_, '_> {
         }
     }
 
-    /// Checks every guarantee; panics at the first broken one.
+    /// Checks every guarantee; panics at the first violation.
     fn check_guarantees(&mut self, client: &FaultClient) {
         self.round.check_nothing_left();
         client.read_to_the_end();
         let errors = client.process.errors();
-        // A process that hits its file limit during start-up cannot create its runtime, and panics.
+        // A process that reaches its file limit during startup panics, because it cannot create its async
+        // runtime.
         let is_too_early = errors.contains("Too many open files") && self.plan.may_lose_a_request();
-        // A process without memory aborts at any allocation.
+        // A process that runs out of memory aborts.
         let has_little = |one: &InjectedFault| {
             matches!(one.fault.action, InjectedAction::LimitMemory(..)) && one.hit.is_some()
         };
         let is_excused = is_too_early || self.round.injected.iter().any(has_little);
         assert!(!errors.lines().any(is_own_panic) || is_excused, "{errors}");
         let code = client.process.exit_code();
-        // The coordinator gives up a client that reads nothing for the whole of client-stall-timeout.
+        // The coordinator disconnects a client that reads nothing for `client-stall-timeout`.
         let stall = self.plan.settings.stall;
         let is_given_up = self.round.injected.iter().any(|one| {
             matches!(one.fault.action, InjectedAction::StopReadingMain(pause) if pause >= stall)
@@ -143,7 +144,7 @@ impl MtpRound<'_, '_> {
             _ if self.round.is_killed(FaultTarget::Coordinator) => {}
             PlannedTransport::CommandLine => self.check_report(code),
             _ if is_gone => assert!(code.is_some(), "the coordinator died of a signal"),
-            // The program could not start, and printed an error.
+            // The program could not start and printed an error.
             _ if self.plan.may_lose_a_request() && matches!(code, Some(4 | 10 | 101)) => {
                 assert!(errors.contains("failed to"))
             }
@@ -157,7 +158,7 @@ impl MtpRound<'_, '_> {
         self.round.check_peaks();
     }
 
-    /// Returns whether faults may prevent the listing of a program, by two failed attempts or a timeout.
+    /// Returns whether faults may prevent the listing of a program: by two failed attempts or by a timeout.
     fn may_hide_a_program(&self) -> bool {
         let stop = InjectedAction::StopForGood(FaultTarget::Test);
         let is_stopped = self
@@ -192,14 +193,14 @@ impl MtpRound<'_, '_> {
             assert!(!is_bad, "a run with bad tests has passed\n{report}");
         }
         let cases = report.matches("<testcase ").count();
-        // A program that could not be listed is reported in place of its tests.
+        // A program that could not be listed is reported instead of its tests.
         let may_hide = self.may_hide_a_program() || self.plan.may_lose_a_request();
         let is_whole = cases >= expected.len() || (may_hide && code == Some(2));
         assert!(is_whole, "{cases} tests are reported of {}\n{report}", expected.len());
     }
 }
 
-/// Writes the record next to the journals.
+/// Writes the recorded messages next to the journals.
 fn save_record(dir: &Path, client: &FaultClient) {
     let events = client.recorder.wait("the record", |events| Some(events.to_vec()));
     let line = |event: &RecordedEvent| match &event.what {
@@ -216,7 +217,7 @@ fn save_record(dir: &Path, client: &FaultClient) {
     fs::write(dir.join("stdout.txt"), client.output()).ok();
 }
 
-/// Returns the command line arguments that select these tests.
+/// Returns the command-line arguments that select these tests.
 fn selection_arguments(uids: &[String]) -> Vec<String> {
     if uids.is_empty() {
         return vec!["-E".to_owned(), "none()".to_owned()];

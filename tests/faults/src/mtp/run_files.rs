@@ -1,5 +1,5 @@
-//! Checks a round's run directories after all processes have exited: the true state of each run, and every
-//! result that the client received.
+//! Checks a round's run directories after all processes have exited: they contain the true state of each run
+//! and every result that the client received.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -40,7 +40,7 @@ pub(crate) fn check(
         let seen = guarantees::received_results(&events, &asked);
         let is_it = |run: &&EarlierRun| run.head.as_ref().is_some_and(|head| head.run == asked.run_id);
         let Some(run) = all.iter().find(is_it) else {
-            // A run that ends while listing its programs has not begun.
+            // A run that ends while its programs are being listed has not begun.
             let has_begun =
                 |node: &Value| node["execution-state"] != "cancelled" && node["outcome-kind"] != "not-run";
             let of_it = seen.values().find(|node| has_begun(node));
@@ -62,7 +62,7 @@ pub(crate) fn check(
             Err(error) => panic!("a run's files can't be read: {error}: {:?}", run.problems),
         }
     }
-    // The command line receives no messages, so its files are compared with the expected states only.
+    // The command line receives no messages, so only the expected states are compared with its files.
     if plan.client.transport == PlannedTransport::CommandLine {
         for story in all.iter().filter_map(|run| heeler_run_store::read_recorded_run(run).ok()) {
             compare(plan, &story, &BTreeMap::new(), licence);
@@ -70,13 +70,13 @@ pub(crate) fn check(
     }
 }
 
-/// Returns whether the journals may have moved elsewhere, or the run has no manifest.
+/// Returns whether an error may have moved the journals elsewhere or prevented the manifest.
 fn has_lost_place(one: &InjectedFault) -> bool {
     let InjectedAction::At(point, _, PointAction::Error(_)) = one.fault.action else { return false };
     one.hit.is_some() && ["run.dir", "run.manifest"].contains(&point.name)
 }
 
-/// Checks that the files hold each test once, with the result that the client received.
+/// Checks that the files contain each test once, with the result that the client received.
 fn compare(plan: &MtpPlan, story: &RecordedRun, seen: &BTreeMap<String, Value>, licence: &PermittedEffects) {
     assert!(story.losses.is_empty(), "lost: {:?}", story.losses);
     let stored: BTreeMap<String, Outcome> =

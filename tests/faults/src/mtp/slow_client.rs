@@ -13,23 +13,23 @@ use crate::{
     system_limits::StateDisk,
 };
 
-/// Keeps the random numbers of slow clients separate, so that other rounds do not change.
+/// Separates the random numbers of slow clients, so that other rounds stay the same.
 const SLOW_CLIENTS: u64 = 0x510c_11e2;
-/// Longest handling time of a notification.
+/// Longest time to handle a notification.
 const SLOWEST: Duration = Duration::from_millis(20);
-/// Longest handling time of a change. One notification may hold all changes of a short round.
+/// Longest time to handle a change. In a short round, one notification may contain all changes.
 const SLOWEST_CHANGE: Duration = Duration::from_millis(4);
-/// A client's handlers may be busy once, for at most this long.
+/// Longest time for which a client's handlers may block once.
 const LONG_BUSY: Duration = Duration::from_secs(4);
-/// Longer than a slow client takes to handle everything that can be unanswered at once.
+/// Longer than a slow client needs to handle all messages that can be unanswered at once.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A fixed load. The slow client must have handled all results at the completion.
+/// A fixed load. The slow client must have handled all results by the completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum SlowClientLoad {
-    /// 20,000 tests, 0.3 ms for each change.
+    /// 20,000 tests; each change takes 0.3 ms to handle.
     ManyTests,
-    /// 2,000 tests, 2 ms for each change.
+    /// 2,000 tests; each change takes 2 ms to handle.
     SlowChanges,
     /// One of three connections is throttled; tests crash and are retried.
     ThrottledStream,
@@ -49,7 +49,7 @@ impl SlowClientLoad {
         }
     }
 
-    /// Returns the number of rounds to play. Nothing may be handled after the completion in any of them.
+    /// Returns the number of rounds. In every round, nothing may be handled after the completion.
     pub(crate) fn rounds(self) -> u64 {
         match self {
             Self::ManyTests | Self::SlowChanges => 50,
@@ -57,11 +57,11 @@ impl SlowClientLoad {
         }
     }
 
-    /// Returns the round of a seed. Nothing is injected; half of the clients handle messages like
-    /// StreamJsonRpc, half like vscode-jsonrpc.
+    /// Returns the round of a seed, without faults. Half of the clients handle messages like StreamJsonRpc,
+    /// half like vscode-jsonrpc.
     pub(crate) fn plan(self, seed: u64) -> MtpPlan {
         let mut draws = SeededRandom::new(seed ^ SLOW_CLIENTS);
-        // Draw the tests, the order of handling, and the connections.
+        // Draw the tests, the handling and the connections.
         let (script, time) = match self {
             Self::ManyTests => ("p".repeat(20_000), Duration::from_micros(300)),
             Self::SlowChanges => ("p".repeat(2_000), Duration::from_millis(2)),
@@ -111,7 +111,8 @@ impl SlowClientLoad {
     }
 }
 
-/// Makes the client of a round slow: always, or in two of five rounds with a callback port.
+/// Makes the client of a round slow: always if `is_always`, otherwise in 40 % of the rounds with a callback
+/// port.
 pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
     let mut draws = SeededRandom::new(plan.seed ^ SLOW_CLIENTS);
     let is_drawn = plan.client.callback.is_some() && draws.with_probability(40);
@@ -137,7 +138,8 @@ pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
         (10, ResponseRule::NoneForLog),
         (10, ResponseRule::Never),
     ]);
-    // A breakpoint, a cold start or a busy editor thread: once, for longer than the limit for a first answer.
+    // As with a breakpoint, a cold start or a blocked editor thread: once, for longer than the timeout of the
+    // first response.
     let is_busy = draws.with_probability(25);
     let busy_once =
         is_busy.then(|| (draws.below(12), LONG_BUSY.mul_f64(draws.between(10, 100) as f64 / 100.0)));
@@ -156,7 +158,7 @@ pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
     }
 }
 
-/// Adds passing tests, so that the client's queues are long when a fault takes effect.
+/// Adds passing tests so that the client's queues are long when a fault takes effect.
 fn add_trivial_tests(plan: &mut MtpPlan, count: usize) {
     let mut scripts = plan.suites.iter_mut().filter_map(|suite| match &mut suite.program {
         PlannedProgram::Gtest(script) => Some(script),
@@ -173,8 +175,8 @@ fn add_trivial_tests(plan: &mut MtpPlan, count: usize) {
     }
 }
 
-/// Draws three connections. One is read slowly: at 1 MB/s, or so slowly that a few results take longer than
-/// the rest of the run.
+/// Draws three connections. One is read slowly: at 1 MB/s, or so slowly that reading a few results takes
+/// longer than the rest of the run.
 fn draw_connections(draws: &mut SeededRandom) -> Vec<ListenerBehaviour> {
     let pause = Duration::from_millis(draws.between(2, 20) as u64);
     let bytes = draws.pick(&[1 << 10, 4 << 10]);
@@ -183,11 +185,11 @@ fn draw_connections(draws: &mut SeededRandom) -> Vec<ListenerBehaviour> {
         _ if number == throttled => ListenerBehaviour::ReadsAtRate(bytes, pause),
         _ => ListenerBehaviour::Normal,
     };
-    // Further connections behave like the last one, which is read at full speed.
+    // Later connections behave like the last entry, which is read at full speed.
     (0..3).map(behaviour).chain([ListenerBehaviour::Normal]).collect()
 }
 
-/// Draws tests with enough crashes that a slow connection lags behind when they happen.
+/// Draws tests with crashes, after enough tests for a slow connection to fall behind.
 fn draw_crashing_script(draws: &mut SeededRandom) -> String {
     let letters = [(930, 'p'), (20, 'w'), (20, 'f'), (10, 'c'), (10, 'a'), (10, 'k')];
     (0..draws.between(200, 600)).map(|_| draws.pick_weighted(&letters)).collect()

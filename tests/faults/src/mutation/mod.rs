@@ -1,4 +1,4 @@
-//! Rounds of mutation testing on a small C project whose verdicts are known from a run without faults.
+//! Rounds of mutation testing on a small C project. Its verdicts are known from a run without faults.
 //!
 //! - `project`: the project and its verdicts.
 //! - `plan`: the user's actions and the faults, all drawn at random.

@@ -11,9 +11,9 @@ use crate::{
     suites::{PlannedSettings, draw_settings},
 };
 
-/// Keeps the random numbers of mutation rounds separate from other protocols.
+/// Separates the random numbers of mutation rounds from those of other protocols.
 const MUTATION: u64 = 0x0000_3247_a707;
-/// Expected length of a run; faults are drawn within it.
+/// Expected duration of a run; faults are drawn within it.
 const RUN: Duration = Duration::from_millis(2500);
 
 /// The plan of a round.
@@ -23,7 +23,7 @@ pub(crate) struct MutationPlan {
     /// Number of functions of the project.
     pub(crate) functions: usize,
     pub(crate) settings: PlannedSettings,
-    /// When the user interrupts the run, if at all.
+    /// When the user interrupts the run; `None` if never.
     pub(crate) interrupted: Option<Duration>,
     pub(crate) faults: Vec<PlannedFault>,
     pub(crate) clock: Vec<i64>,
@@ -45,7 +45,7 @@ impl MutationPlan {
         }
     }
 
-    /// Returns the properties of the round that are counted in the totals besides its faults.
+    /// Returns the round's properties that are counted in the totals in addition to its faults.
     pub(crate) fn peculiarities(&self) -> Vec<Peculiarity> {
         let clock = (!self.clock.is_empty()).then(|| Peculiarity::new("clock jumps"));
         let interrupted = self.interrupted.map(|_| Peculiarity::new("SIGINT"));
@@ -53,8 +53,8 @@ impl MutationPlan {
     }
 }
 
-/// Draws a fault of a Heeler process. Test processes are excluded: one killed from outside just fails, which
-/// tests nothing in Heeler.
+/// Draws a fault of a Heeler process. Test processes are excluded: a test that is killed from outside just
+/// fails.
 fn draw_fault(draws: &mut SeededRandom) -> PlannedFault {
     let mut fault = draw_process_fault(draws);
     if !matches!(fault.action, InjectedAction::At(..)) {

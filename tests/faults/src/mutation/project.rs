@@ -1,4 +1,4 @@
-//! The project: C functions whose mutants are killed, survive, hang or are not reached.
+//! The project: C functions whose mutants are killed, survive, hang or are not covered.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Command, sync::Mutex};
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::heeler_process::heeler;
 
-/// The status of each mutant, by place and replacement.
+/// Status of each mutant, by location and replacement.
 pub(crate) type Verdicts = BTreeMap<String, String>;
 
-/// Verdicts without faults, by the project's number of functions.
+/// Verdicts of runs without faults, by the number of functions in the project.
 static KNOWN: Mutex<BTreeMap<usize, Verdicts>> = Mutex::new(BTreeMap::new());
 
 /// Writes the project.
@@ -33,7 +33,7 @@ pub(crate) fn write(dir: &Path, functions: usize) {
     }
 }
 
-/// Returns the command that tests the mutants of the project in a directory.
+/// Returns the command that tests the mutants of the project in this directory.
 pub(crate) fn mutate(dir: &Path, mark: &str, jobs: usize, report: &str) -> Command {
     let mut command = heeler(dir, mark);
     command.args(["mutate", "--build", "make", "--test", "*_test", "--json", report, "-j"]);

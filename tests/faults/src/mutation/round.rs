@@ -1,4 +1,4 @@
-//! One round: a run with faults, then a run without faults that continues the first.
+//! One round: a run with faults, then a run without faults that continues from its verdicts.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::{
 /// Exit code of a cancelled run.
 const CANCELLED: i32 = 3;
 
-/// The user at the command line.
+/// The user, who starts and interrupts the command.
 struct User(HeelerProcess);
 
 impl RoundClient for User {
@@ -39,7 +39,7 @@ impl RoundClient for User {
     }
 
     fn act(&self, _action: InjectedAction, _progress: &RoundProgress) -> Option<String> {
-        // Not drawn for mutation testing.
+        // Never drawn for mutation testing.
         None
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn play(plan: &MutationPlan, round: &mut FaultRound<'_>) {
     }
 }
 
-/// Checks the run with faults: reported verdicts are correct, and unknown verdicts are reported as pending.
+/// Checks the run with faults: reported verdicts are correct, and mutants without a verdict are pending.
 fn check_first_run(
     plan: &MutationPlan,
     process: &HeelerProcess,
@@ -96,7 +96,7 @@ fn check_first_run(
     round.check_peaks();
 }
 
-/// Runs again without faults: every verdict must equal a run that was never disturbed.
+/// Runs again without faults: every verdict must equal that of an undisturbed run.
 fn check_second_run(plan: &MutationPlan, round: &FaultRound<'_>, expected: &Verdicts) {
     let mut command = project::mutate(round.dir, &round.mark, plan.settings.jobs, "second.json");
     let output = command.output().unwrap();

@@ -1,4 +1,4 @@
-//! The client: its consecutive connections, and the faults that affect the client.
+//! The client: its consecutive connections, and the faults of the client itself.
 
 use std::{
     net::{Shutdown, TcpStream},
@@ -35,7 +35,7 @@ pub(crate) struct RspClient {
 pub(crate) struct RspConnection {
     pub(crate) record: Arc<TrafficRecord<Value>>,
     stream: Arc<Mutex<TcpStream>>,
-    /// Closes the connection while another thread writes.
+    /// Closes the connection even while another thread is writing.
     end: Arc<TcpStream>,
 }
 
@@ -52,8 +52,8 @@ impl RspClient {
         }
     }
 
-    /// Connects; `None` if the server is gone before it serves this connection. A server that is still
-    /// clearing up after the previous connection closes new ones.
+    /// Connects; `None` if the server exits before serving this connection. While the server cleans up after
+    /// the previous connection, it closes new ones, so this retries.
     pub(crate) fn connect(&self) -> Option<RspConnection> {
         let until = Instant::now() + DEADLINE;
         loop {
@@ -101,10 +101,10 @@ impl RspClient {
 }
 
 impl RspConnection {
-    /// Sends a message. Other checks detect a server that is gone.
+    /// Sends a message. Errors are ignored: other checks detect a dead server.
     pub(crate) fn send(&self, message: Value) {
         assert_eq!(rsp_client_schema_violation(&message), None, "{message}");
-        // Requests of several threads are sent in the order of the record.
+        // The lock makes the order of sending equal the recorded order.
         let mut stream = self.stream.lock().unwrap();
         self.record.send(message.clone());
         framing::write_message(&mut *stream, &message).ok();
@@ -122,7 +122,7 @@ impl RspConnection {
         })
     }
 
-    /// Closes the connection without notice.
+    /// Closes the connection without a message.
     pub(crate) fn hang_up(&self) {
         self.record.leave();
         self.end.shutdown(Shutdown::Both).ok();
@@ -158,14 +158,14 @@ impl RoundClient for RspClient {
                 connection.record.set_paused(false);
             }
             InjectedAction::Disconnect => connection.hang_up(),
-            // Not drawn for this protocol, or needs no client.
+            // Never drawn for this protocol, or injected without the client.
             _ => return None,
         }
         Some("the client".to_owned())
     }
 }
 
-/// Returns the parameters for starting a suite.
+/// Returns the parameters of a request that starts a suite.
 pub(super) fn start_params(suite: &str, filter: Option<&str>) -> Value {
     let attributes = filter.map_or_else(|| json!({}), |filter| json!({"filter": filter}));
     json!({"mode": "run", "params": {"serverType": "heeler.suite", "id": suite, "attributes": attributes}})

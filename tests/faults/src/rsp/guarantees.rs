@@ -1,5 +1,6 @@
-//! Guarantees on each connection, whatever faults were injected: every started run passes through a run's
-//! states in order and ends once; nothing follows its end; percentages never fall; every test has one line.
+//! Guarantees for each connection, whatever faults were injected: every started run passes through the states
+//! in order and ends once; nothing follows its end; percentages never decrease; every test has one output
+//! line.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,14 +21,14 @@ const STOPPED: u64 = 4;
 const OK: u64 = 0;
 const CANCEL: u64 = 8;
 
-/// The side that closed a connection.
+/// What closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionEnder {
-    /// The client, which then receives nothing more about its runs.
+    /// The client, which receives nothing more about its runs.
     Client,
-    /// The server, after ending all runs.
+    /// The server, after it ended all runs.
     Server,
-    /// A fault that killed the server, perhaps while it was ending its runs.
+    /// A fault that killed the server, possibly while it was ending its runs.
     Killer { is_terminated: bool },
 }
 
@@ -42,13 +43,13 @@ pub(super) struct CheckedConnection {
 /// A run in progress.
 #[derive(Debug, Default)]
 struct SuiteRun {
-    /// The selected tests with their states without faults.
+    /// The selected tests with the states that they have without faults.
     expected: BTreeMap<String, &'static str>,
     job: Option<Value>,
-    /// The last state; 0 before the first.
+    /// Last received state; 0 before the first.
     state: u64,
     has_process: bool,
-    /// The status of the job after its removal.
+    /// Status of the job, set when the job is removed.
     status: Option<Value>,
     is_terminated: bool,
     percent: u64,
@@ -61,14 +62,15 @@ struct ConnectionReplay<'a> {
     /// Requests without a response.
     open: VecDeque<Value>,
     runs: BTreeMap<String, SuiteRun>,
-    /// Number of expected repeated states by suite, caused by refused starts and stops of idle suites.
+    /// Number of repeated states still expected, by suite: refused starts and stops of idle suites cause
+    /// them.
     repeated_states: BTreeMap<String, usize>,
-    /// A fault or a step has requested the end of a run.
+    /// A fault or a step has requested that runs end.
     has_asked_for_end: bool,
     checked: CheckedConnection,
 }
 
-/// Checks a connection; panics at the first broken guarantee.
+/// Checks a connection; panics at the first violation.
 pub(super) fn check(
     plan: &RspPlan,
     traffic: &[Traffic<Value>],
@@ -96,7 +98,7 @@ pub(super) fn check(
     }
     if end == ConnectionEnder::Server {
         assert!(replay.runs.is_empty(), "runs have no end: {:?}", replay.runs);
-        // Requests read before SIGTERM are answered; unread ones are not.
+        // Requests read before SIGTERM are answered; unread requests are not.
     }
     for run in std::mem::take(&mut replay.runs).into_values() {
         replay.add(run);
@@ -144,7 +146,7 @@ impl ConnectionReplay<'_> {
         let result = &response["result"];
         match request["method"].as_str().unwrap() {
             "server/startServerAsync" => self.on_start(&request["params"]["params"], &result["status"]),
-            // A client may wait for the state, whatever it was before.
+            // Stopping an idle suite sends its state again, because the client may wait for it.
             "server/stopServerAsync" => {
                 let suite = request["params"]["id"].as_str().unwrap();
                 if !self.runs.contains_key(suite) {
@@ -180,7 +182,7 @@ impl ConnectionReplay<'_> {
         self.runs.insert(suite.to_owned(), SuiteRun { expected, ..SuiteRun::default() });
     }
 
-    /// Expects a suite's current state to be sent again.
+    /// Expects the suite's current state to be sent again.
     fn repeat_state(&mut self, suite: &str) {
         *self.repeated_states.entry(suite.to_owned()).or_default() += 1;
     }
@@ -239,7 +241,7 @@ impl ConnectionReplay<'_> {
         });
         let is_program = |uid: &String| self.plan.suites.iter().any(|suite| suite.name == *uid);
         let mut labels = run.labels;
-        // A program that could not be listed is reported in place of its tests.
+        // A program that could not be listed is reported instead of its tests.
         let hidden = labels.keys().filter(|uid| is_program(uid)).count();
         assert!(hidden == 0 || self.losses.may_hide_a_program(), "a program could not be listed: {labels:?}");
         labels.retain(|uid, _| !is_program(uid));
@@ -291,7 +293,7 @@ impl SuiteRun {
         self.percent = percent;
     }
 
-    /// Records a test's line: a separate message that starts with the outcome, at most one per test.
+    /// Records a test's output line: a separate message that starts with the outcome, at most one per test.
     fn on_output(&mut self, params: &Value) {
         let text = params["text"].as_str().unwrap();
         let suite = params["server"]["id"].as_str().unwrap();
@@ -326,8 +328,8 @@ const LABELS: [&str; 13] = [
     "not run",
 ];
 
-/// Reads a run's summary: number of results, of selected tests, and the sum of the counts; `None` if no test
-/// ran.
+/// Parses a run's summary: the number of results, the number of selected tests that the summary states, and
+/// the sum of its counts. Returns `None` if no test ran.
 fn counts_of(message: &str) -> Option<(usize, usize, usize)> {
     let (_suite, message) = message.split_once(": ")?;
     let (head, rest) = message.split_once(": ")?;

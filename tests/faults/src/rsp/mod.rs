@@ -1,4 +1,4 @@
-//! Rounds on the Runtime Server Protocol: a client starts and stops suites, disconnects and reconnects.
+//! Rounds with the Runtime Server Protocol: a client starts and stops suites, disconnects and reconnects.
 //!
 //! - `plan`: the client's actions, all drawn at random.
 //! - `client`: the client's consecutive connections.

@@ -9,9 +9,9 @@ use crate::{
     suites::{PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
 };
 
-/// Keeps the random numbers of this protocol separate from other protocols.
+/// Separates this protocol's random numbers from those of other protocols.
 const RSP: u64 = 0x0005_e4f1_ce55;
-/// Longer than any client of a round pauses reading.
+/// Longer than any client of a round stops reading.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The plan of a round.
@@ -20,7 +20,7 @@ pub(crate) struct RspPlan {
     pub(crate) seed: u64,
     pub(crate) suites: Vec<PlannedSuite>,
     pub(crate) settings: PlannedSettings,
-    /// The consecutive connections; the last one ends the server.
+    /// The consecutive connections. The last one stops the server.
     pub(crate) connections: Vec<PlannedConnection>,
     /// Time that the client spends on each message.
     pub(crate) per_message: Duration,
@@ -37,7 +37,7 @@ pub(crate) struct PlannedConnection {
 /// A client action.
 #[derive(Debug, Clone)]
 pub(crate) enum RspStep {
-    /// Starts a suite with the selected `tests`; `None` for all.
+    /// Starts a suite, with the selected `tests` or all (`None`).
     Start {
         suite: usize,
         tests: Option<Vec<String>>,
@@ -55,7 +55,7 @@ pub(crate) enum RspStep {
         suite: usize,
     },
     Pause(Duration),
-    /// Waits until the suite is stopped.
+    /// Waits until the suite has stopped.
     AwaitEnd {
         suite: usize,
     },
@@ -66,9 +66,9 @@ pub(crate) enum RspStep {
 pub(crate) enum ConnectionEnding {
     /// `server/disconnectClient`.
     Disconnect,
-    /// The stream ends without notice.
+    /// Closes the stream without a message.
     HangUp,
-    /// `server/shutdown`, which also ends the server.
+    /// `server/shutdown`, which also stops the server.
     Shutdown,
     /// `SIGTERM` to the server.
     Terminate,
@@ -98,7 +98,7 @@ impl RspPlan {
         }
     }
 
-    /// Returns the properties of the round that are counted in the totals besides its faults.
+    /// Returns the round's properties that are counted in the totals in addition to its faults.
     pub(crate) fn peculiarities(&self) -> Vec<Peculiarity> {
         let slow = (!self.per_message.is_zero()).then(|| Peculiarity::new("slow client"));
         let clock = (!self.clock.is_empty()).then(|| Peculiarity::new("clock jumps"));
@@ -111,7 +111,7 @@ impl RspPlan {
             .collect()
     }
 
-    /// Returns the tests of a suite, or the selected ones, with their states without faults.
+    /// Returns a suite's tests, or only the selected tests, with the states that they have without faults.
     pub(crate) fn expected(&self, suite: &str, tests: Option<&[String]>) -> BTreeMap<String, &'static str> {
         let all = self.suites.iter().filter(|one| one.name == suite).flat_map(PlannedSuite::tests);
         all.filter(|(uid, _)| tests.is_none_or(|tests| tests.contains(uid))).collect()
@@ -131,7 +131,7 @@ impl ConnectionEnding {
 
 fn draw_connection(draws: &mut SeededRandom, suites: &[PlannedSuite], is_last: bool) -> PlannedConnection {
     let mut steps: Vec<_> = (0..draws.between(1, 7)).map(|_| draw_step(draws, suites)).collect();
-    // Most connections wait for the suites that they started.
+    // Most clients wait for the suites that they started.
     if draws.with_probability(70) {
         steps.extend((0..suites.len()).map(|suite| RspStep::AwaitEnd { suite }));
         steps.push(RspStep::AskJobs);

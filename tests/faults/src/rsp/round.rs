@@ -63,7 +63,7 @@ fn run_sessions(plan: &RspPlan, client: &RspClient, round: &mut FaultRound<'_>, 
     assert!(client.process.wait_gone(), "processes of Heeler's own are left\n{}", client.process.errors());
 }
 
-/// Takes one step; `None` if the connection ended.
+/// Performs one step; `None` if the connection has ended.
 fn take_step(plan: &RspPlan, step: &RspStep, client: &RspClient, connection: &RspConnection) -> Option<()> {
     let ask = |method: &str, params: Value| {
         let id = client.request(connection, method, params);
@@ -100,7 +100,8 @@ fn take_step(plan: &RspPlan, step: &RspStep, client: &RspClient, connection: &Rs
     Some(())
 }
 
-/// Waits until a suite is stopped or was not started; `None` if the connection ends first.
+/// Waits until a suite has stopped, or returns at once if it was not started. `None` if the connection ends
+/// first.
 fn await_end(suite: &str, connection: &RspConnection) -> Option<()> {
     connection.record.wait(&format!("state 4 of {suite}"), |traffic| {
         let mut starts = BTreeSet::new();
@@ -151,7 +152,7 @@ fn shut_down(client: &RspClient, mut connection: RspConnection) {
     }
 }
 
-/// Checks every guarantee; panics at the first broken one.
+/// Checks every guarantee; panics at the first violation.
 fn check_guarantees(plan: &RspPlan, client: &RspClient, round: &FaultRound<'_>) {
     round.check_nothing_left();
     let errors = client.process.errors();
