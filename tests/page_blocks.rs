@@ -1,15 +1,15 @@
-//! Fenced blocks of the documentation's pages, for the tests that check their commands and execute them.
+//! Fenced blocks on the documentation's pages, for the tests that check and execute their commands.
 
 pub(crate) const EXECUTED: &str = "<!-- executed in: ";
 pub(crate) const NOT_EXECUTED: &str = "<!-- not executed: ";
 
 /// A fenced block of a page.
 pub(crate) struct Block<'a> {
-    /// Number of its first line, from 1.
+    /// Line number of the opening fence, counted from 1.
     pub(crate) number: usize,
-    /// The line before the block.
+    /// The line above the block.
     pub(crate) comment: &'a str,
-    /// Its first line.
+    /// The opening fence.
     pub(crate) fence: &'a str,
     /// The lines between the fences.
     pub(crate) lines: Vec<&'a str>,
@@ -32,12 +32,12 @@ pub(crate) fn blocks(page: &str) -> Vec<Block<'_>> {
 }
 
 impl<'a> Block<'a> {
-    /// Returns whether it has commands.
+    /// Returns whether the block contains commands.
     pub(crate) fn is_console(&self) -> bool {
         self.fence == "```console"
     }
 
-    /// Returns the projects that execute the block; `None` if it is not executed.
+    /// Returns the projects in which the block is executed; `None` if it is not executed.
     pub(crate) fn projects(&self) -> Option<&'a str> {
         if self.comment.starts_with(NOT_EXECUTED) {
             return None;

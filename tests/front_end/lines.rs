@@ -1,5 +1,5 @@
-//! A front end for a minimal line protocol. Shows that a front end needs only its own module and a line in
-//! the registry: it receives typed results and builds no messages of the test protocol.
+//! A minimal line-based protocol. It proves that a front end needs only a module and a line in the registry.
+//! The front end receives typed results and creates no messages of the test protocol.
 //!
 //! ```text
 //! client: run RUN [UID…]     starts a run of these tests, or of all
@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 
 use crate::PATIENCE;
 
-/// The front end.
+/// The line protocol's front end.
 #[derive(Debug)]
 pub(crate) struct LineFrontEnd;
 

@@ -1,5 +1,5 @@
-//! A second protocol on the shared scheduler (`lines`), which uses only the server crate's public API for
-//! front ends. The watchdog and the workers are real.
+//! A second protocol on the shared scheduler. Its front end (`lines`) uses only what the server crate offers
+//! to every front end. The watchdog and the workers are real.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on ends here")]
 
 mod lines;
@@ -25,7 +25,7 @@ use tokio::{
 /// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client of the line protocol, with its server in this process.
+/// A client of the line protocol, with the server in this process.
 struct LineClient {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     writer: WriteHalf<DuplexStream>,
@@ -34,7 +34,7 @@ struct LineClient {
     scheduler: SchedulerTask,
 }
 
-/// The outcome of each test of a run, by uid.
+/// Outcome of each test in a run, by uid.
 type Outcomes = BTreeMap<String, String>;
 
 impl LineClient {
@@ -75,7 +75,7 @@ impl LineClient {
         timeout(PATIENCE, self.lines.next_line()).await.unwrap().unwrap().unwrap()
     }
 
-    /// Reads to the end of a run. Checks that each test ends once, and does not start after its end.
+    /// Reads messages until the end of a run. Each test must end once, and not begin after its end.
     async fn outcomes(&mut self, run: &str) -> Outcomes {
         let mut outcomes = Outcomes::new();
         loop {
@@ -123,7 +123,7 @@ async fn second_protocol_gets_typed_results_and_the_end_of_its_run() {
         let expected = if uid == "fake::t05" { "failed actual 1 expected 2" } else { "passed" };
         assert_eq!(outcome, expected, "{uid}");
     }
-    // An unknown uid gets a result too, which no worker sends.
+    // An unknown uid gets a result, too, although no worker sends it.
     client.send("run second fake::t01 fake::none").await;
     let outcomes = client.outcomes("second").await;
     assert_eq!(outcomes.keys().map(String::as_str).collect::<Vec<_>>(), ["fake::none", "fake::t01"]);

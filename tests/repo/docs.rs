@@ -1,4 +1,5 @@
-//! Rules of the documentation: links and paths exist, pages wrap alike, and copied lists match the code.
+//! Rules for the documentation: links and paths exist, lines are wrapped, and lists copied from code match
+//! it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +13,7 @@ use crate::source_rules::{files, root};
 const COLUMNS: usize = 120;
 const README_LINES: usize = 200;
 
-/// A line of prose, a heading or a table row, with its number from 1. Code blocks are excluded.
+/// A line of prose, a heading or a table row, with its line number counted from 1. Code blocks are excluded.
 struct TextLine<'a> {
     number: usize,
     text: &'a str,
@@ -37,7 +38,7 @@ fn text_lines(page: &str) -> Vec<TextLine<'_>> {
     lines
 }
 
-/// Returns a line with its code spans replaced by blanks.
+/// Returns a line with its code spans replaced by spaces.
 fn without_code_spans(line: &str) -> String {
     let mut is_code = false;
     let blanked = line.chars().map(|letter| {
@@ -49,7 +50,7 @@ fn without_code_spans(line: &str) -> String {
     blanked.collect()
 }
 
-/// Returns the targets of the links and images of a line.
+/// Returns the targets of a line's links and images.
 fn link_targets(line: &str) -> Vec<String> {
     let line = without_code_spans(line);
     line.match_indices("](")
@@ -60,7 +61,7 @@ fn link_targets(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the anchors of a page's headings, as GitHub derives them.
+/// Returns the anchors of a page's headings as GitHub generates them.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let headings = text_lines(page).into_iter().filter(|line| line.text.starts_with('#'));
@@ -90,7 +91,7 @@ fn normalized(path: &Path) -> Option<PathBuf> {
     Some(result)
 }
 
-/// Returns why a link of a page is broken, if it is.
+/// Returns why a page's link is broken; `None` if it is not.
 fn broken_link(page: &str, target: &str, pages: &BTreeMap<String, String>) -> Option<String> {
     let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
     let directory = Path::new(page).parent()?;
@@ -143,7 +144,7 @@ fn paths_named_in_pages_exist() {
     let starts =
         ["src/", "worker/", "watchdog/", "tests/", "benches/", "scripts/", "samples/", "examples/", "docs/"];
     let mut broken = Vec::new();
-    // The changelog names old paths, and notes on recorded files name paths of other repositories.
+    // The changelog contains old paths, and notes on recorded files contain paths of other repositories.
     let is_ours = |page: &str| page != "CHANGELOG.md" && (page.starts_with("docs/") || !page.contains('/'));
     for (page, text) in pages().iter().filter(|(page, _)| is_ours(page)) {
         for line in text_lines(text) {
@@ -162,7 +163,7 @@ fn paths_named_in_pages_exist() {
 #[test]
 fn prose_is_wrapped() {
     let mut broken = Vec::new();
-    // Changelog entries are single lines of any width, so that branches which add entries can be merged.
+    // Changelog entries are single lines of any width, which keeps merges free of conflicts.
     for (page, text) in pages().iter().filter(|(page, _)| *page != "CHANGELOG.md") {
         for line in text_lines(text) {
             let width = line.text.chars().count();
@@ -191,7 +192,7 @@ fn first_column(page: &str, heading: &str) -> BTreeSet<String> {
     rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned())).collect()
 }
 
-/// Returns the outcome kinds that product code reads or writes.
+/// Returns the outcome kinds that the product reads or writes.
 fn outcome_kinds_in_code() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("src/protocol/src/mtp/render.rs")).unwrap();
     let (_, module) = text.split_once("pub mod outcome_kind {").unwrap();
@@ -221,12 +222,12 @@ fn node_members_page_equals_code() {
     let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned);
     let documented: BTreeSet<String> = names.collect();
     let elsewhere = [
-        // Written by other code: one member in listings, and the numbered members.
+        // Written elsewhere: one member in listings, and the numbered members.
         "heeler.may-have-parts",
         "attachments.N.uri",
         "attachments.N.display-name",
         "attachments.N.description",
-        // Fields with the same name on the wire.
+        // Fields whose name is the same on the wire.
         "uid",
         "traits",
     ];

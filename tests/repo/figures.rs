@@ -1,11 +1,11 @@
-//! Figures of the documentation: repeated figures must agree with their single source.
+//! Figures in the documentation: repeated figures must agree with their single source.
 
 use std::{collections::BTreeSet, fs};
 
 use crate::source_rules::root;
 
 /// Returns the table rows below a heading, up to the next heading: the first two columns, the CPU time and
-/// the last column. An empty first column repeats the one above.
+/// the last column. An empty first column takes the value from the row above.
 fn rows(page: &str, heading: &str) -> BTreeSet<[String; 4]> {
     let text = fs::read_to_string(root().join(page)).unwrap();
     let (_, text) = text.split_once(heading).unwrap_or_else(|| panic!("{page} has no {heading}"));

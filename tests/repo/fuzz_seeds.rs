@@ -1,4 +1,4 @@
-//! Runs the seeds of the fuzz targets through the fuzzer's own checks, so that findings stay fixed.
+//! Runs each fuzz target's seeds through its check, so that fixed findings stay fixed.
 
 #[path = "../fuzz/checks/mod.rs"]
 #[expect(unreachable_pub, reason = "the fuzz targets' own crate shares these files")]
@@ -9,7 +9,7 @@ use std::{fs, path::Path};
 /// A check of arbitrary bytes.
 type FuzzCheck = fn(&[u8]);
 
-/// Each target with its check. A target without seeds fails, and so does a seed directory without a target.
+/// The check of each target. Every target must have seeds, and every seed directory a target.
 const CHECKS: [(&str, FuzzCheck); 43] = [
     ("boost_listing", checks::boost_listing),
     ("boost_transcript", checks::boost_transcript),
@@ -75,7 +75,7 @@ fn every_fuzz_seed_passes_its_check() {
         for seed in seeds {
             let bytes = fs::read(fuzz.join("seeds").join(target).join(&seed)).unwrap();
             assert!(bytes.len() < 1 << 14, "{target}/{seed} is no small seed");
-            // Printed only if the test fails: names the seed.
+            // Names the seed; printed only if the test fails.
             eprintln!("{target}/{seed}");
             check(&bytes);
             if target == "message" && seed.starts_with("control_") {

@@ -1,5 +1,5 @@
-//! Machine-checked rules of this repository: sources, dependencies, the list of unsafe blocks, fuzz seeds,
-//! documentation, packages, structure.
+//! Machine-checked rules for this repository: sources, dependencies, unsafe blocks, fuzz seeds,
+//! documentation, packages and structure.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 #![expect(
     clippy::disallowed_methods,

@@ -1,5 +1,5 @@
-//! Checks that `scripts/package` makes the packages named by the manifest and the install page. Building the
-//! packages takes a release build; `tests/packages/run` tests them.
+//! Checks that `scripts/package` builds the packages that the manifest and the install page list. Building
+//! them needs a release build; `tests/packages/run` tests the built packages.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 

@@ -1,5 +1,5 @@
-//! Commands of the documentation: `tests/e2e/cli/pages.rs` executes every block, unless a note above the
-//! block says why not.
+//! Commands in the documentation: `tests/e2e/cli/pages.rs` executes every block, unless a comment above the
+//! block gives a reason not to.
 
 use std::{collections::BTreeSet, fs};
 

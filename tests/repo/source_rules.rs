@@ -1,4 +1,5 @@
-//! Machine-checked source rules: the first line of files, their length, and the dependencies between crates.
+//! Machine-checked source rules: the first lines and the lengths of files, and the dependencies between
+//! crates.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -53,7 +54,7 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns all of our files with this extension, by path below the root.
+/// Returns all of the repository's own files with this extension, by path relative to the root.
 pub(crate) fn files(extension: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![root()];
@@ -61,7 +62,8 @@ pub(crate) fn files(extension: &str) -> BTreeMap<String, String> {
         for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
             let path = entry.path();
             let name = entry.file_name().into_string().unwrap();
-            // Transcripts are recorded from other programs, sources included; Node packages are third-party.
+            // Transcripts were recorded from other programs, including sources; Node packages are
+            // third-party.
             let is_foreign = ["target", "transcripts", "node_modules"].contains(&name.as_str());
             if path.is_dir() && !is_foreign && !name.starts_with('.') {
                 waiting.push(path);
@@ -74,14 +76,14 @@ pub(crate) fn files(extension: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns all of our sources, by path below the root.
+/// Returns all of the repository's own Rust sources, by path relative to the root.
 pub(crate) fn rust_files() -> BTreeMap<String, String> {
     let files = files("rs");
     assert!(files.len() > 50, "the sources are found");
     files
 }
 
-/// Panics with every file that violates the rule.
+/// Panics if a file violates the rule; the message lists all such files.
 #[track_caller]
 fn check(rule: impl Fn(&str, &str) -> Option<String>) {
     let broken: Vec<_> = rust_files()
@@ -91,7 +93,7 @@ fn check(rule: impl Fn(&str, &str) -> Option<String>) {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
-/// Returns the first line that contains one of the words, with its number.
+/// Returns the first line that contains one of the words, with its line number.
 fn line_with(text: &str, words: &[&str]) -> Option<String> {
     let (number, line) =
         text.lines().enumerate().find(|(_, line)| words.iter().any(|word| line.contains(word)))?;
@@ -111,7 +113,7 @@ fn every_file_is_within_line_limit() {
     });
 }
 
-/// Returns the first comment line that is too long, except in code blocks and lines with an address.
+/// Returns the first comment line that is too long, except in code blocks and lines with a URL.
 fn long_comment(text: &str) -> Option<String> {
     let mut is_in_block = false;
     for (number, line) in text.lines().enumerate() {
@@ -173,7 +175,7 @@ fn tests_do_not_sleep() {
 #[test]
 fn tests_are_neither_ignored_nor_should_panic() {
     let words = [concat!("#[", "ignore"), concat!("#[", "should_panic")];
-    // `scripts/test --peers` runs these tests, and a workflow runs the script.
+    // These tests may be ignored, because a workflow runs them with `scripts/test --peers`.
     let of_peers = concat!("#[", "ignore = \"a peer: scripts/test --peers\"]");
     check(|path, text| {
         let is_sample = path.starts_with("samples/") || path.starts_with("tests/fixtures/");
@@ -196,7 +198,7 @@ fn files_refer_to_no_outside_paths() {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
-/// Returns the normal dependencies of every package, as resolved by `cargo metadata`.
+/// Returns the normal dependencies of every package, as `cargo metadata` resolves them.
 fn resolved_dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = cargo(&["metadata", "--format-version", "1", "--filter-platform", HOST]);
     let metadata: serde_json::Value = serde_json::from_slice(&output).unwrap();
@@ -257,8 +259,8 @@ fn crates_reach_no_forbidden_dependency() {
 #[test]
 fn client_depends_on_few_packages() {
     let count = reachable("heeler-client", &resolved_dependencies()).len();
-    // Five of these are not real dependencies: Cargo counts the features for a build script of `tree-sitter`
-    // for every crate.
+    // Five of these are not real dependencies: `cargo metadata` applies the features that `tree-sitter`'s
+    // build script needs to every crate.
     assert!(count <= 66, "heeler-client depends on {count} packages, at most 66");
 }
 
@@ -284,7 +286,7 @@ fn worker_has_no_sessions_watchdog_no_frameworks() {
     });
 }
 
-/// Returns one of the budgets of the workspace's manifest.
+/// Returns one of the budgets in the workspace manifest.
 fn budget(name: &str) -> i64 {
     let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
     manifest["workspace"]["metadata"]["heeler"][name].as_integer().unwrap()

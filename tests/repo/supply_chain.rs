@@ -1,4 +1,4 @@
-//! Supply chain checks without a network: package sources and licences. `deny.toml` has the rules;
+//! Supply-chain checks that need no network: package sources and licences. `deny.toml` contains the rules.
 //! `scripts/audit` checks all of them, including known vulnerabilities.
 
 use std::{fs, process::Command};
@@ -14,8 +14,8 @@ fn allowed_licences() -> Vec<String> {
     allowed.iter().map(|licence| licence.as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns whether the allowed licences satisfy a licence expression. `and` binds tighter than `or`; old
-/// packages write `/` for `or`.
+/// Returns whether the allowed licences satisfy a licence expression. `AND` binds tighter than `OR`. Old
+/// packages write `/` instead of `OR`.
 fn is_licence_allowed(expression: &str, allowed: &[String]) -> bool {
     let expression = expression.replace('/', " OR ");
     let mut words = expression.split_inclusive(['(', ')']).flat_map(|part| {
@@ -25,9 +25,9 @@ fn is_licence_allowed(expression: &str, allowed: &[String]) -> bool {
     evaluate_licences(&mut words, allowed)
 }
 
-/// Evaluates up to the closing parenthesis. Text next to a parenthesis begins or ends with its operator.
+/// Evaluates an expression up to its closing parenthesis. Text next to a parenthesis includes the operator.
 fn evaluate_licences<'a>(words: &mut impl Iterator<Item = &'a str>, allowed: &[String]) -> bool {
-    // One boolean for each alternative.
+    // Whether each alternative of the `OR` is satisfied so far.
     let mut alternatives = vec![true];
     let meet = |alternatives: &mut Vec<bool>, is_met: bool| {
         let last = alternatives.last_mut().expect("there is one from the beginning");

@@ -1,5 +1,5 @@
-//! A committed list of every unsafe block with its reason: `tests/unsafe.txt`. A new block changes the list,
-//! which makes it visible in review. `UPDATE_GOLDEN=1 cargo test --test repo unsafe_list` rewrites the list.
+//! `tests/unsafe.txt` lists every unsafe block with its reason, so a new block is visible in review.
+//! `UPDATE_GOLDEN=1 cargo test --test repo unsafe_list` rewrites the list.
 
 use std::{fmt::Write as _, fs};
 
@@ -7,11 +7,11 @@ use crate::source_rules::{root, rust_files};
 
 /// Directories that may contain Heeler's unsafe code.
 const PLACES: [&str; 2] = ["src/sys/src/", "watchdog/guard/src/"];
-/// Programs under test, which misbehave or hang on purpose. None of them is shipped.
+/// Programs under test, which misbehave or hang on purpose. They are not shipped.
 const UNDER_TEST: [&str; 3] = ["samples/", "tests/fixtures/", "watchdog/tests/fixtures/"];
 const LIST: &str = "tests/unsafe.txt";
 
-/// One unsafe block.
+/// An unsafe block.
 struct UnsafeBlock {
     line: usize,
     function: String,
@@ -35,11 +35,11 @@ fn code(line: &str) -> String {
             _ => code.push(letter),
         }
     }
-    // A quotation mark in a character literal does not start a string.
+    // The quotation mark was in a character literal and does not start a string, so keep the code as it is.
     if is_text { line.split("//").next().unwrap_or_default().to_owned() } else { code }
 }
 
-/// Returns the text after each occurrence of the word in code.
+/// Returns the code after each occurrence of `unsafe`.
 fn after_word(code: &str) -> Vec<&str> {
     const WORD: &str = "unsafe";
     let is_part =
@@ -68,7 +68,7 @@ fn function(code: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns the reason above a line's statement, which may begin some lines earlier.
+/// Returns the reason above the statement of a line. The statement may begin several lines earlier.
 fn reason(lines: &[&str], line: usize) -> Option<String> {
     let is_comment = |line: &str| line.trim_start().starts_with("//");
     let mark = |line: &str| line.contains("// SAFETY:") || line.contains("/// # Safety");

@@ -1,4 +1,4 @@
-//! Minidumps: whatever the file contains, reading it terminates with a summary or one error.
+//! Minidumps: reading any file ends with a summary or an error.
 
 /// Checks the reader of `heeler dump`.
 pub fn minidump(bytes: &[u8]) {

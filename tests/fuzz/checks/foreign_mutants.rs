@@ -1,5 +1,5 @@
-//! StrykerJS's report of mutants in a source: an answer to `discover`, and the source text after a zero byte.
-//! Accepted mutants lie within the text and have distinct ids; everything else is refused.
+//! Mutants that StrykerJS reports for a source: a response to `discover`, followed by a zero byte and the
+//! source text. Accepted mutants are inside the text and have distinct ids; all others are rejected.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use heeler_protocol::mutation::{
 };
 use serde_json::value::RawValue;
 
-/// Checks each file of an answer as if every file had the same text.
+/// Checks each file in the response as if every file had the same text.
 pub fn foreign_mutants(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (Some(answer), text) = (parts.next(), parts.next().unwrap_or_default()) else { return };
     let (Ok(answer), Ok(text)) = (str::from_utf8(answer), str::from_utf8(text)) else { return };
     let Ok(answer) = RawValue::from_string(answer.to_owned()) else { return };
-    // Reading the answer as one to another request succeeds or fails, but never panics.
+    // Parsing the response as a response to another request may succeed or fail, but must not panic.
     let (Ok(_) | Err(_)) = read_result::<MutationTestResult>(Some(&answer));
     let Ok(found) = read_result::<DiscoverResult>(Some(&answer)) else { return };
     for (path, file) in found.files {

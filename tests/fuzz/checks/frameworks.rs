@@ -1,5 +1,5 @@
-//! Output of test programs. Whatever the bytes, parsers never panic, never report an event of a nonexistent
-//! test, and report the same events however the bytes are split. Every listed test can be selected.
+//! Output of test programs. Whatever the bytes, parsers never panic, never report an event of an unknown
+//! test, and report the same events wherever the bytes are split. Every listed test can be selected.
 
 use std::path::Path;
 
@@ -37,8 +37,8 @@ pub fn doctest_transcript(bytes: &[u8]) {
     transcript("doctest", bytes);
 }
 
-/// Checks the parsers of a Go program's output, with and without frames, and of its standard error after its
-/// death. Several tests may run at once.
+/// Checks the parsers of a Go program's output, with and without frames, and of its standard error after a
+/// crash. Several tests may run at once.
 pub fn go_transcript(bytes: &[u8]) {
     for framework in ["go", "go-plain"] {
         let (whole, pieces) = pieces(bytes);
@@ -75,7 +75,7 @@ pub fn tap_transcript(bytes: &[u8]) {
     command_run("tap", None, bytes);
 }
 
-/// Checks the parser of a command's output. The first line is a regular expression used for all rules.
+/// Checks the parser of a command's output. The first line is a regular expression that all rules use.
 pub fn command_transcript(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let expressions = vec![String::from_utf8_lossy(&bytes[..end]).into_owned()];
@@ -97,7 +97,7 @@ pub fn ctest_listing(bytes: &[u8]) {
     }
 }
 
-/// Checks that a command begins once, and ends once with its process, however its output is split.
+/// Checks that a command begins once and ends once, wherever its output is split.
 fn command_run(framework: &str, selector: Option<String>, bytes: &[u8]) {
     let test = ListedTest { name: "c".to_owned(), selector, ..ListedTest::default() };
     let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
@@ -155,8 +155,8 @@ pub fn catch2_transcript(bytes: &[u8]) {
     assert_eq!(replay_one(&pieces), events, "cut otherwise");
 }
 
-/// Checks the parsers of JSON line reports, on a channel and on standard output. Several tests may run at
-/// once; each begins at most once and then ends at most once.
+/// Checks the parsers of JSON Lines reports, on a channel and on standard output. Several tests may run at
+/// once. Each test begins at most once and then ends at most once.
 pub fn json_lines_transcript(bytes: &[u8]) {
     for framework in ["json-lines", "json-lines-stdio"] {
         let (whole, pieces) = pieces(bytes);
@@ -183,8 +183,8 @@ pub fn json_lines_transcript(bytes: &[u8]) {
     }
 }
 
-/// Checks the parser of pytest's plugin. The bits of the first byte select one of three inputs for each
-/// piece. The splitting of reports and outputs must not matter while nothing waits for a fence.
+/// Checks the parser of the pytest plugin's reports. Two bits of the first byte select one of three inputs
+/// for each line: reports, standard output or standard error.
 pub fn pytest_transcript(bytes: &[u8]) {
     let Some((ways, bytes)) = bytes.split_first() else { return };
     let mut ends = [0; NAMES.len()];
@@ -209,7 +209,7 @@ pub fn pytest_transcript(bytes: &[u8]) {
             TranscriptEvent::Part { place, .. } => assert_eq!(ends[place], 0),
             TranscriptEvent::Ended { place, .. } => ends[place] += 1,
             TranscriptEvent::Output(bytes) | TranscriptEvent::ErrorOutput(bytes) => passed_on += bytes.len(),
-            // The plugin itself reports none of these, but its reports may contain them.
+            // The plugin does not send these by itself, but a fuzzed report may contain them.
             TranscriptEvent::TestOutput { .. } | TranscriptEvent::File { .. } => {}
             TranscriptEvent::Paused { .. }
             | TranscriptEvent::Resumed { .. }
@@ -223,15 +223,16 @@ pub fn pytest_transcript(bytes: &[u8]) {
     );
 }
 
-/// Checks the parser of a conformance client's answers, and the messages themselves. One case runs at a time,
-/// each begins once, and no request follows the last case.
+/// Checks the parser of a conformance client's answers and the messages themselves. One case runs at a time,
+/// each case begins once, and no request follows the last case.
 pub fn connect_client(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let (events, requests) = replay_dialogue("connect", &[whole]);
     let other = replay_dialogue("connect", &pieces);
     check_connect_dialogue(&events, &requests);
     check_connect_dialogue(&other.0, &other.1);
-    // Bytes after an answer are an error only if they arrive before the next request.
+    // Extra bytes after an answer are an error only if they arrive before the next request, so the split
+    // matters.
     if !events.iter().any(is_unasked) {
         assert_eq!(other, (events, requests), "cut otherwise");
     }
@@ -274,8 +275,8 @@ fn check_connect_dialogue(events: &[TranscriptEvent], requests: &[u8]) {
     assert_eq!(requests.len(), 4 * begun, "a request for each case, and each is empty");
 }
 
-/// Checks the parser of a conformance suite's verdicts: an accepted report is printed and parsed to the same
-/// verdicts, and is refused when its end is missing.
+/// Checks the parser of a conformance suite's verdicts: if an accepted report is printed again, it parses to
+/// the same verdicts, and it is rejected if its end is missing.
 pub fn judge_report(bytes: &[u8]) {
     let Ok(report) = parse_judge_report(&String::from_utf8_lossy(bytes)) else { return };
     let text = printed_report(&report);
@@ -322,7 +323,7 @@ fn printed_report(report: &JudgeReport) -> String {
     text
 }
 
-/// Checks the parser of an MCP server's messages during a run: one test after the other, in order.
+/// Checks the parser of an MCP server's messages during a run: tests run one at a time, in order.
 pub fn mcp_transcript(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let (events, requests) = replay_dialogue("mcp", &[whole]);
@@ -400,7 +401,7 @@ fn replay(framework: &str, pieces: &[&[u8]]) -> Vec<TranscriptEvent> {
     merge(events)
 }
 
-/// Merges output events, because their boundaries carry no meaning.
+/// Merges adjacent output events, because the boundaries between them have no meaning.
 fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
     let mut merged: Vec<TranscriptEvent> = Vec::new();
     for event in events {
@@ -416,7 +417,7 @@ fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
     merged
 }
 
-/// Checks GoogleTest's listings: the file, and the text of old versions.
+/// Checks GoogleTest's listings: the file, and the text output of old versions.
 pub fn gtest_listing(bytes: &[u8]) {
     listing("gtest", &[ListingOutput { file: Some(bytes.to_vec()), ..printed(bytes) }]);
     listing("gtest", &[printed(bytes)]);
@@ -455,7 +456,7 @@ pub fn catch2_listing(bytes: &[u8]) {
     listing("catch2-v2", &[names, printed(pieces[pieces.len() - 1])]);
 }
 
-/// Checks JSON line listings, on a channel and on standard output.
+/// Checks JSON Lines listings, on a channel and on standard output.
 pub fn json_lines_listing(bytes: &[u8]) {
     listing("json-lines", &[ListingOutput { channel: bytes.to_vec(), ..printed(b"") }]);
     listing("json-lines-stdio", &[printed(bytes)]);
@@ -466,7 +467,8 @@ pub fn pytest_listing(bytes: &[u8]) {
     listing("pytest", &[ListingOutput { channel: bytes.to_vec(), ..printed(b"") }]);
 }
 
-/// Checks the dialogue of an MCP server's listing: it ends, and does not depend on how replies are split.
+/// Checks the listing dialogue with an MCP server: it ends, and does not depend on how the responses are
+/// split.
 pub fn mcp_listing(bytes: &[u8]) {
     const MOST_REQUESTS: usize = 110;
     let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
@@ -486,8 +488,8 @@ pub fn mcp_listing(bytes: &[u8]) {
     listing("mcp", &[printed(bytes)]);
 }
 
-/// Checks the dialogue of an application's listing: the result does not depend on how messages are split, and
-/// a listing is complete.
+/// Checks the listing dialogue with an application of Microsoft Testing Platform: the result does not depend
+/// on how messages are split, and a listing is complete.
 pub fn mtp_listing(bytes: &[u8]) {
     let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
     let (whole, pieces) = pieces(bytes);
@@ -506,8 +508,8 @@ pub fn mtp_listing(bytes: &[u8]) {
     assert_eq!(ask(&pieces), (requests, is_open, listed), "cut otherwise");
 }
 
-/// Checks the dialogue of an application's run: the result does not depend on how messages are split, tests
-/// end only after they have begun, and a complete run ends each test.
+/// Checks the run dialogue with an application: the result does not depend on how messages are split, tests
+/// end only after they have begun, and in a complete run each test ends.
 pub fn mtp_transcript(bytes: &[u8]) {
     let test = |number: usize| ListedTest {
         name: format!("t{number}"),
@@ -543,7 +545,7 @@ pub fn mtp_transcript(bytes: &[u8]) {
     assert_eq!(run(&pieces), found, "cut otherwise");
 }
 
-/// Returns whether a line is a request by Heeler rather than a response to the server.
+/// Returns whether a line is a request from Heeler, not a response to the server.
 fn is_request(line: &[u8]) -> bool {
     let message: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
     message["method"].is_string()

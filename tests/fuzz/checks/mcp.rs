@@ -1,4 +1,4 @@
-//! The Model Context Protocol: the filter hides all tests, and agents' messages are read or refused.
+//! The Model Context Protocol: the filter hides all tests, and messages from agents are accepted or rejected.
 
 use bytes::BytesMut;
 use heeler_protocol::{
@@ -14,10 +14,11 @@ use serde_json::Value;
 
 use super::pieces::pieces;
 
-/// Longer lines are dropped. The low limit lets the fuzzer reach it.
+/// Maximum line length. A low limit, so that the fuzzer reaches it.
 const LINE_BYTES: usize = 1024;
 
-/// Checks the filter with a conversation. Lines of the server begin with `<`; all others are the client's.
+/// Checks the filter with a conversation. Lines from the server begin with `<`; the others are from the
+/// client.
 pub fn mcp_filter(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let out = play(whole.split_inclusive(|byte| *byte == b'\n'));
@@ -47,7 +48,7 @@ pub fn mcp_filter(bytes: &[u8]) {
     }
 }
 
-/// Checks a list of tools on its way to the client.
+/// Checks a tool list that the filter sends to the client.
 fn list(text: &[u8], tools: Vec<Value>) {
     let mut filter = ToolFilter::default();
     let mut out = FilterOutput::default();
@@ -58,7 +59,7 @@ fn list(text: &[u8], tools: Vec<Value>) {
     let is_test = |tool: &Value| tool["name"].as_str().is_some_and(is_test_tool);
     let found = read["result"]["tools"].as_array().expect("a filtered list is a list");
     assert!(!found.iter().any(is_test), "a test is listed: {read}");
-    // Readers that ignore the case of keys see more tests.
+    // With keys in other cases or escapes, a lenient reader may see more tools than this check.
     let has_other_keys = text.to_ascii_lowercase() != text || !text.is_ascii() || text.contains(&b'\\');
     if !has_other_keys {
         let kept: Vec<_> = tools.into_iter().filter(|tool| !is_test(tool)).collect();
@@ -101,7 +102,7 @@ fn feed(filter: &mut ToolFilter, is_server: bool, bytes: &[u8], out: &mut Filter
     fed.expect("no input is as long as the limit");
 }
 
-/// Checks messages of an agent: lines, eras and arguments.
+/// Checks messages from an agent: lines, eras and arguments.
 pub fn mcp_message(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let lines = decode(&[whole]);

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::pieces::pieces;
 
-/// Checks an event stream, and its lines as addresses, headers and messages.
+/// Checks an event stream, and each of its lines as an address, a header and a message.
 pub fn mcp_http(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let (blocks, rest) = decode(&[whole]);
@@ -55,7 +55,7 @@ fn decode(pieces: &[&[u8]]) -> (Vec<EventBlock>, Vec<u8>) {
     (blocks, buffer.to_vec())
 }
 
-/// Checks that only addresses of this machine are accepted, and that an address keeps its value.
+/// Checks that only local addresses are accepted, and that a parsed address equals the original.
 fn address(text: &str) {
     let Ok(url) = LocalUrl::parse(text) else { return };
     assert!(is_this_machine(url.host()), "{url}");

@@ -1,4 +1,4 @@
-//! Envelopes and messages: everything read can be written, and reads as the same value again.
+//! Envelopes and messages: everything that can be read can be written, and then reads as the same value.
 
 use bytes::BytesMut;
 use heeler_protocol::{
@@ -25,7 +25,7 @@ pub fn envelope(bytes: &[u8]) {
     let read = rpc::parse(bytes);
     match (&read, rpc::parse_borrowed(bytes)) {
         (Ok(owned), Ok(borrowed)) => {
-            // One value is boxed and the other borrowed, but both print and serialize to the same text.
+            // One value owns its text and the other borrows it, but both print and serialize identically.
             assert_eq!(format!("{owned:?}"), format!("{borrowed:?}"));
         }
         (Err(one), Err(other)) => assert_eq!(*one, other),
@@ -111,7 +111,7 @@ pub fn message(bytes: &[u8]) {
     }
 }
 
-/// Returns whether a text is a message between Heeler's processes. Any other seed tests nothing.
+/// Returns whether the bytes are a message between Heeler's processes. Other seeds test nothing.
 pub fn is_control_message(bytes: &[u8]) -> bool {
     fn parses<T: DeserializeOwned>(bytes: &[u8]) -> bool {
         serde_json::from_slice::<T>(bytes).is_ok()
@@ -130,7 +130,7 @@ pub fn is_control_message(bytes: &[u8]) -> bool {
 
 type RoundTripCheck = fn(&[u8]);
 
-/// Checks that a value survives a round trip; values are equal if they serialize to the same text.
+/// Checks that a value survives a round trip. Values are equal if they serialize to the same text.
 fn check_round_trip<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
     let Ok(read) = serde_json::from_slice::<T>(bytes) else { return };
     let name = std::any::type_name::<T>();

@@ -1,7 +1,8 @@
-//! Properties of arbitrary input bytes: one function for each fuzz target, which panics if the property is
-//! violated. The targets run the functions with libFuzzer's inputs, the integration tests with the seeds.
+//! Properties that hold for arbitrary input bytes. Each fuzz target has one function, which panics if a
+//! property is violated. The fuzz targets run the functions with libFuzzer's inputs, `tests/repo` with the
+//! seeds.
 //!
-//! - `pieces`: bytes split at places that the bytes themselves determine.
+//! `pieces`: splits bytes at positions that the bytes themselves determine.
 //! - `streams`: frames, packets, journals, manifests.
 //! - `messages`: envelopes and the messages in them.
 //! - `mcp`: the Model Context Protocol; `mcp_http`: its HTTP transport.
@@ -10,8 +11,8 @@
 //! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
 //! - `dumps`: minidumps.
-//! - `mutants`: sources guarded with mutants; `foreign_mutants`: mutants that StrykerJS reports.
-//! - `programs`: executables that stack traces pass through.
+//! `mutants`: sources with mutants and their guards; `foreign_mutants`: mutants that StrykerJS reports.
+//! `programs`: executables whose unwind tables and symbols stack traces use.
 
 mod dumps;
 mod foreign_mutants;

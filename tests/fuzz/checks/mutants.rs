@@ -1,10 +1,10 @@
-//! Guarded sources: whatever a source contains, the guarded source parses as far as the original does.
+//! Guarded sources: for any source, the source with guards parses as far as the original does.
 
 use heeler_mutant::{Configuration, MutatedSource, SourceFile};
 use heeler_mutant_model::Language;
 use std::collections::BTreeSet;
 
-/// Checks mutants of a source, and the source guarded with them. The first byte selects the language.
+/// Checks the mutants of a source, and the source with guards for them. The first byte selects the language.
 pub fn guarded_source(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -25,7 +25,7 @@ pub fn guarded_source(bytes: &[u8]) {
         let is_out = found.ignored.is_some() || emitted.withdrawn.contains(&index);
         assert_eq!(written.contains(&index), !is_out, "{:?}", found.mutant);
     }
-    // Once those mutants are withdrawn, a second emission withdraws no more.
+    // Emitting again without the withdrawn mutants does not withdraw more.
     let again = source.emit(1, &emitted.withdrawn);
     assert_eq!((again.text, again.withdrawn), (emitted.text, BTreeSet::new()));
     let none = source.emit(1, &(0..source.mutants().len()).collect());

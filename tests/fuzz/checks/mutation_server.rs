@@ -1,5 +1,5 @@
-//! Messages of the Mutation Server Protocol: accepted input is a message or a batch, refusals have JSON-RPC
-//! error codes, and everything read can be written and reads as the same value again.
+//! Messages of the Mutation Server Protocol: accepted input is a message or a batch, rejections have JSON-RPC
+//! error codes, and everything that can be read can be written and then reads as the same value.
 
 use heeler_protocol::{
     mutation::{
@@ -18,7 +18,7 @@ use heeler_protocol::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Checks a body as an envelope, as parameters and as a version.
+/// Checks a body as an envelope, as parameters and as a protocol version.
 pub fn mutation_message(bytes: &[u8]) {
     match read_body(bytes) {
         ClientBody::Message(message) => check_message(&message),
@@ -69,7 +69,7 @@ fn check_message(message: &Result<RpcMessage, InvalidMessage>) {
     }
 }
 
-/// Checks that a value survives a round trip; values are equal if they serialize to the same text.
+/// Checks that a value survives a round trip. Values are equal if they serialize to the same text.
 fn check_round_trip<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
     let Ok(read) = serde_json::from_slice::<T>(bytes) else { return };
     let name = std::any::type_name::<T>();

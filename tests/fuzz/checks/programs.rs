@@ -1,4 +1,4 @@
-//! Executables: whatever the files contain, reading their unwind tables and symbols terminates.
+//! Executables: reading the unwind tables and symbols of any file terminates.
 
 /// Checks unwinding and symbolizing.
 pub fn program(bytes: &[u8]) {

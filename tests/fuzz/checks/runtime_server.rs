@@ -1,5 +1,5 @@
 //! Messages of the Runtime Server Protocol: accepted input is a request, a notification or a response, and
-//! everything read can be written and reads as the same value again.
+//! everything that can be read can be written and then reads as the same value.
 
 use bytes::BytesMut;
 use heeler_protocol::{
@@ -67,11 +67,11 @@ fn check_envelope(bytes: &[u8]) {
 fn read_frame(frame: &[u8]) -> RpcMessage {
     let mut buffer = BytesMut::from(frame);
     let body = FrameDecoder::default().decode(&mut buffer).expect("a frame").expect("whole");
-    // The envelope of an error may lack an id; a request may not.
+    // An error response may lack an id; a request must have one.
     rpc::parse(&body).expect("what we write is a message")
 }
 
-/// Checks that a value survives a round trip; values are equal if they serialize to the same text.
+/// Checks that a value survives a round trip. Values are equal if they serialize to the same text.
 fn check_round_trip<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
     let Ok(read) = serde_json::from_slice::<T>(bytes) else { return };
     let name = std::any::type_name::<T>();

@@ -1,5 +1,5 @@
-//! Frames, packets and journals: the result does not depend on how the bytes are split, and everything
-//! written is read back.
+//! Frames, packets and journals: the result does not depend on how the bytes are split, and everything that
+//! was written can be read back.
 
 use bytes::BytesMut;
 use heeler_core::{
@@ -18,10 +18,10 @@ use heeler_protocol::{
 
 use super::pieces::pieces;
 
-/// Larger bodies are refused. The low limit lets the fuzzer reach it.
+/// Maximum body size. A low limit, so that the fuzzer reaches it.
 const BODY_BYTES: usize = 4096;
 
-/// Feeds pieces one after the other; returns the decoded items and any final error.
+/// Decodes the pieces one after the other; returns the decoded items and the final error, if any.
 fn decode<D: StreamDecoder>(mut decoder: D, pieces: &[&[u8]]) -> (Vec<D::Item>, Option<String>) {
     let mut buffer = BytesMut::new();
     let mut items = Vec::new();
@@ -52,13 +52,13 @@ pub fn frame(bytes: &[u8]) {
     assert_eq!(decode(FrameDecoder::with_limit(BODY_BYTES), &[&again]), (bodies, None), "written again");
 }
 
-/// Checks packets of control connections, and the responses of fork servers.
+/// Checks packets of control connections, and responses of fork servers.
 pub fn packet(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let (packets, error) = decode(PacketDecoder, &[whole]);
     assert_eq!(decode(PacketDecoder, &pieces), (packets.clone(), error), "cut otherwise");
     for one in packets {
-        // Messages have their own check.
+        // `messages` checks the other packets' contents.
         if let ControlPacket::Forward { client, position, frame } = &one {
             let again = packet::forward(*client, *position, frame);
             assert_eq!(decode(PacketDecoder, &[&again]), (vec![one], None), "written again");
@@ -69,7 +69,7 @@ pub fn packet(bytes: &[u8]) {
     }
 }
 
-/// Checks journals: arbitrary bytes, and the journal of a worker that died in the middle of a record.
+/// Checks journals: arbitrary bytes, and the journal of a worker that died while writing a record.
 pub fn journal(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let JournalContent { records, .. } = journal::read(whole);
@@ -88,7 +88,7 @@ pub fn journal(bytes: &[u8]) {
     assert!(next.is_none_or(|end| end > cut), "every whole record is read");
 }
 
-/// Checks manifests: arbitrary bytes, and a second read of a valid manifest.
+/// Checks manifests: arbitrary bytes, and reading a valid manifest again.
 pub fn manifest(bytes: &[u8]) {
     let head = ManifestHead::read(bytes);
     let Ok(read) = Manifest::read(bytes) else { return };

@@ -1,4 +1,4 @@
-//! Text input by users: accepted text can be printed and parsed again, and errors carry a position.
+//! Text that users write: accepted text can be printed and parsed again, and errors have a position.
 
 use std::{borrow::Cow, path::Path, str::FromStr};
 
@@ -7,7 +7,7 @@ use heeler_config::{Config, ConfigError};
 use heeler_core::Outcome;
 use heeler_core::test_path::{NameNesting, TestPath};
 
-/// The fully printed form may be longer than the input limit.
+/// Maximum filter length here. The printed form is longer and must stay within the parser's limit.
 const FILTER_BYTES: usize = 1024;
 
 /// Checks filter expressions.
@@ -52,7 +52,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| text.len() <= FILTER_BYTES)
 }
 
-/// Parses the printed form. Its additional parentheses may exceed the nesting limit.
+/// Parses the printed form. Returns `None` if its additional parentheses exceed the nesting limit.
 fn reparse<T>(written: &str) -> Option<T>
 where
     T: FromStr<Err = FilterError>,

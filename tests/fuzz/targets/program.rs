@@ -2,7 +2,7 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(init: {
-    // The product catches panics of the unwinder and the symbolizer, so they are not findings. Findings are
-    // hangs, memory use and stack overflows.
+    // Heeler catches panics of the unwinder and symbolizer, so they are not findings. Hangs, excessive memory
+    // use and stack overflows are.
     std::panic::set_hook(Box::new(|_| {}));
 }, |bytes: &[u8]| heeler_fuzz::program(bytes));

@@ -1,4 +1,4 @@
-//! A server and a client on the Rust library of the Model Context Protocol, in both eras and over both
+//! A server and a client that use the Rust library of the Model Context Protocol, for both eras and both
 //! transports:
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //! heeler-rmcp-peer filtered-client legacy|modern http URL
 //! ```
 //!
-//! The client lists and calls the tools of `heeler serve mcp kinds`, the filtered client those of
-//! `../server.mjs` behind `heeler mcp filter`; they exit with 0 if all is as it should be.
+//! `client` lists and calls the tools of `heeler serve mcp kinds`. `filtered-client` lists and calls the
+//! tools of `../server.mjs` behind `heeler mcp filter`. Both exit with 0 if every check passes.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 
-/// What went wrong.
+/// Error of a failed check or of the library.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const TOOLS: [&str; 7] = [
@@ -133,7 +133,7 @@ impl ServerHandler for TestServer {
     }
 }
 
-/// Serves on a free port of 127.0.0.1, whose address is printed.
+/// Serves on a free port of 127.0.0.1 and prints the address.
 async fn serve_http(server: TestServer) -> Result<(), Failure> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}/mcp", listener.local_addr()?);
@@ -174,7 +174,7 @@ fn lifecycle(era: &str) -> ClientLifecycleMode {
     }
 }
 
-/// Lists the tools of `heeler serve mcp kinds`, and calls some.
+/// Lists the tools of `heeler serve mcp kinds` and calls some of them.
 async fn use_tools(client: RunningService<RoleClient, ()>) -> Result<(), Failure> {
     let tools = client.list_all_tools().await?;
     let names: Vec<_> = tools.iter().map(|tool| tool.name.as_ref()).collect();
@@ -204,7 +204,7 @@ async fn use_tools(client: RunningService<RoleClient, ()>) -> Result<(), Failure
     Ok(())
 }
 
-/// Lists and calls the tools of `../server.mjs`, whose tests are hidden.
+/// Lists and calls the tools of `../server.mjs`. Its tests must be hidden.
 async fn use_filtered_tools(client: RunningService<RoleClient, ()>) -> Result<(), Failure> {
     let tools = client.list_all_tools().await?;
     let names: Vec<_> = tools.iter().map(|tool| tool.name.as_ref()).collect();
@@ -231,7 +231,7 @@ async fn call(
     client.call_tool(CallToolRequestParams::new(name.to_owned()).with_arguments(arguments)).await
 }
 
-/// Returns the answer of a call, which is no error.
+/// Calls a tool that must succeed; returns the answer.
 async fn answer(
     client: &RunningService<RoleClient, ()>,
     name: &str,
