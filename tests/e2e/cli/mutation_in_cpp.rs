@@ -292,7 +292,7 @@ fn what_the_compiler_evaluates_breaks_no_build_and_survives_nowhere() {
     let ran = project.mutate(&["--build", "make", "--test", "check"]).assert_code(0);
     assert!(!ran.stderr.contains("round 2"), "{}", ran.stderr);
     let mutants = project.mutants();
-    // Mutants in code that is evaluated before any test runs are never tested.
+    // Mutants are ignored in code that is evaluated before the first test runs.
     for (name, status) in [
         ("code.cc product(3) + 2 → product(3) - 2", "Ignored"),
         ("code.cc 2 + 5 → 2 - 5", "Killed"),

@@ -21,7 +21,7 @@ use crate::{
 
 const CALC: &str = include_str!("../../fixtures/mutation/calc.py");
 const CALC_TEST: &str = include_str!("../../fixtures/mutation/test_calc.py");
-/// A script that its only test runs in a separate process.
+/// A script. Its only test runs it in a separate process.
 const MAIN: &str = "from calc import label\n\nprint(label(\"hello\"))\n";
 /// A source that this version of Python cannot parse.
 const TEMPLATE: &str = "def f(a): return a + 1\n\n\nx = f(**)\n";

@@ -181,7 +181,7 @@ fn client_that_writes_garbage_and_stays_costs_one_case_and_no_time() {
             _ => format!("Suite/{place}/passes"),
         };
         let names: Vec<_> = (0..80).map(name).collect();
-        // No process is killed for being slow: a test that relied on the timeout would get no answer.
+        // No process is killed for being slow. A case that needs such a kill would not get an answer.
         let mut suite = Suite::start(world(), &["-j", "2", "--timeout", "1h"]);
         suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let Finished { answers, stderr, .. } = suite.finish();
@@ -246,7 +246,7 @@ fn one_process_answers_what_the_suite_hands_out_one_after_the_other() {
 
 #[test]
 fn client_that_exits_after_an_answer_costs_no_case() {
-    // When the client exits, the next request is already in its pipe and is lost.
+    // When the client exits, the next request is already in its pipe. The relay must send it again.
     let names: Vec<_> = (0..8)
         .map(|number| {
             format!("Suite/{number}/{}", if number % 2 == 0 { "exits-after-answer" } else { "passes" })

@@ -1,5 +1,5 @@
-//! Heeler recognises a program's framework without starting programs that are not test programs, however they
-//! are linked, and whether they have the marks of zero, two or all frameworks.
+//! Heeler recognises a program's framework without starting programs that are not test programs. The programs
+//! are linked in different ways and have the marks of no, one, two or all frameworks.
 
 use std::{
     env,

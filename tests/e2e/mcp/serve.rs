@@ -69,7 +69,7 @@ fn garbage_is_refused_and_the_session_goes_on() {
             "{method} {params}"
         );
     }
-    // The server ignores notifications, and responses that do not match a request.
+    // The server ignores responses and notifications that do not match an open request.
     server.send(&json!({ "jsonrpc": "2.0", "id": 9, "result": {} }));
     server.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "none" } }),

@@ -91,8 +91,8 @@ impl Drop for DebuggerProcess {
     }
 }
 
-/// Waits until a held process has been released to its debugger: SIGCONT is pending, although the process is
-/// still stopped.
+/// Waits until a held process has been released to its debugger: SIGCONT is pending, even if the process has
+/// not handled it yet.
 fn wait_handed_over(pid: u32) {
     wait_until("the process is handed over", || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

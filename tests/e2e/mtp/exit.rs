@@ -194,7 +194,7 @@ fn exit_with_absent_or_null_params_ends_session() {
     }
 }
 
-/// Ways in which a session ends that was never initialized.
+/// How a session that was not initialized ends.
 #[derive(Debug, Clone, Copy)]
 enum EarlyEnd {
     Exit,

@@ -322,7 +322,7 @@ fn unknown_test_members_return_on_every_node() {
             seen.insert(node["execution-state"].as_str().unwrap().to_owned());
         }
     }
-    // A test may start and end in the same notification; `in-progress` is then never sent.
+    // If a test starts and ends within one notification, `in-progress` is not sent.
     seen.remove("in-progress");
     let expected = ["error", "failed", "passed", "skipped"];
     assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), expected);

@@ -1,6 +1,6 @@
 //! The coordinator is killed while a run begins, alone or together with the watchdog. Either the watchdog
 //! completes the run, or the client's connections close. If the watchdog is alive, results are always
-//! followed by a completion. A completion never lacks results.
+//! followed by a completion. A completion always follows all results.
 
 use std::fs;
 
@@ -176,7 +176,7 @@ fn watchdog_and_then_coordinator_killed_at_any_sign_of_a_beginning_run() {
     for (_, sign) in SIGNS {
         for waits_for_replacement in [false, true] {
             // With both processes dead, the client may have received part of the run. Each case checks that a
-            // completion is never incomplete and that no process is left.
+            // completion follows all results and that no process is left.
             kill_at(sign, true, |server| {
                 let watchdog = server.processes(ProcessRole::Watchdog)[0];
                 signal_if_there(watchdog, "KILL");

@@ -233,7 +233,7 @@ fn non_utf8_output_is_kept_lossily() {
     let message = books.message("output::Output.FailsNotUtf8");
     assert!(message.contains("in the message"), "{message}");
     assert_eq!(books.state("output::Output.Last"), "passed");
-    // Names on the command line must not contain escape sequences that move the cursor.
+    // Terminal output must not contain a test's escape sequences, which could move the cursor.
     let ran = world
         .run(&["run", "output", "-E", "FailsNotUtf8", "-E", "Escapes", "--junit", "j.xml"])
         .assert_code(2);

@@ -96,7 +96,7 @@ fn one_queue_for_all_connections_handles_everything_before_completion() {
 #[test]
 fn client_that_answers_on_other_connections_is_waited_for() {
     // One thread handles the messages of all four connections. The time between two responses on one
-    // connection exceeds the timeout, but the time between two responses on any connection does not.
+    // connection exceeds the timeout, but the time between two responses over all connections does not.
     let duration = HandlerDuration::PerChange(Duration::from_millis(1));
     let handling = MessageHandling { queues: HandlerQueues::Shared, ..as_stream_json_rpc(duration) };
     let (world, selected) = world(7_000);

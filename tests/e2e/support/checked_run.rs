@@ -261,7 +261,7 @@ impl RecordChecker<'_> {
         let is_at_the_top = node["outcome-kind"] == "not-run" || node["outcome-kind"] == "program-failure";
         assert!(change["parent"].is_string() || is_at_the_top, "{uid} stands in no group: {change}");
         if !self.selected.contains(uid) {
-            // If a program could not be listed, the program's node is its only result.
+            // If a program could not be listed, its node replaces the nodes of its tests.
             let is_unlisted = node["outcome-kind"] == "not-run" && node["heeler.suite"] == uid;
             assert!(
                 is_unlisted || node["outcome-kind"] == "program-failure",

@@ -31,7 +31,7 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("beside-others", "#!/bin/sh\n(sleep 0; :) & ./PROGRAM \"$@\" & wait $!\n"),
 ];
 
-/// Way to start a program: another program, which gains privileges from its file, executes it.
+/// Starts the test program through a program that gains privileges from its file.
 const PRIVILEGED_WAY: &str = "by-privileged";
 
 /// Returns a user's world with all programs, including a program whose file grants privileges.

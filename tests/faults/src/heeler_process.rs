@@ -12,7 +12,7 @@ use std::{
 
 use crate::support::recorder::DEADLINE;
 
-/// Environment variable with the round's id. It marks all processes of a round.
+/// Environment variable that contains the round's id and marks all processes of the round.
 pub(crate) const MARK: &str = "HEELER_FAULT_ROUND";
 
 /// A running program; killed on drop.

@@ -11,7 +11,7 @@ use crate::{
 
 /// Separates this protocol's random numbers from those of other protocols.
 const RSP: u64 = 0x0005_e4f1_ce55;
-/// Longer than any client of a round stops reading.
+/// Longer than any planned pause in a client's reading.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The plan of a round.
