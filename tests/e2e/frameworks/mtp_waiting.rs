@@ -55,8 +55,8 @@ fn process_that_has_listed_the_tests_runs_them() {
 #[test]
 fn process_that_ends_while_it_waits_is_replaced() {
     let (starts, run) = run_noted("exits-after-listing", "", &["-j1"]);
-    // If Heeler notices the exit only after requesting tests, it reruns the tests that may have been running
-    // separately from the others.
+    // If Heeler notices the exit only after requesting tests, some of these may have been running. It reruns
+    // those separately from the others.
     assert!((2..=3).contains(&starts.len()), "{}", run.command);
     assert_eq!(starts[0].run, starts[1].run, "both know the run");
 }

@@ -181,7 +181,7 @@ pub(crate) fn check(
             check_results(plan, &books.tests, licence);
             check_response(&books, licence, injected);
         } else if licence.is_client_gone {
-            // A client that stopped reading has no guarantee.
+            // If the client is gone, messages that it has not read may be lost.
         } else if licence.is_coordinator_killed {
             check_orphaned(plan, &events, &run, licence);
         } else {
