@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(end(Outcome::Failed, first(), FlakyResult::Pass), (Outcome::Failed, 1, None));
         let (outcome, _, reason) = end(Outcome::Passed, first(), FlakyResult::Fail);
         assert_eq!(outcome, Outcome::Failed);
-        assert!(reason.unwrap().ends_with("passes on attempt 2; attempt 1: wrong code"));
+        assert!(reason.unwrap().ends_with("passed on attempt 2; attempt 1: wrong code"));
     }
 
     #[test]

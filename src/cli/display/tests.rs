@@ -189,7 +189,7 @@ fn log_prints_each_result_and_failure_details() {
                  $ ./core --exact 'a name'$'\x0a''with a newline'
          Written JUnit report: target/junit.xml
          Summary 2 passed (1 flaky), 2 failed, 1 crashed, 1 exited early, 1 timed out, 2 not run, 1 skipped
-          FAILED 5 of 10 tests, and 1 program outside any test in 7.3s, 2 not run
+          FAILED 5 of 10 tests and 1 program in 7.3s, 2 not run
     "#);
 }
 
@@ -300,7 +300,7 @@ fn live_view_is_below_the_log_and_removed() {
     let left = screen();
     assert!(!left.contains("worker 2") && !left.contains("%"), "{left}");
     assert!(
-        left.ends_with("\n      FAILED 5 of 12 tests, and 1 program outside any test in 7.3s, 2 not run\n"),
+        left.ends_with("\n      FAILED 5 of 12 tests and 1 program in 7.3s, 2 not run\n"),
         "{left}"
     );
 }

@@ -57,7 +57,7 @@ fn source_of_a_recorded_request_is_found_by_its_name() {
     let error = resolve_request(registry, &unknown, &context, &mut display).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "use the source \"elsewhere\" of an earlier run, which this heeler does not have"
+        "the earlier run used the test source \"elsewhere\", which this version of Heeler does not support"
     );
     assert_eq!(phases, ["Searching"]);
 }

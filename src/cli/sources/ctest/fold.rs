@@ -540,7 +540,7 @@ mod tests {
         let [missing, off, wrong] = &found[0].entries[..] else { panic!("{found:?}") };
         assert!(missing.broken.as_ref().unwrap().contains("is it built?"));
         assert_eq!((off.broken.as_ref(), off.skip.as_deref()), (None, Some("disabled")));
-        assert!(wrong.broken.as_ref().unwrap().contains("no operation \"raise\""));
+        assert!(wrong.broken.as_ref().unwrap().contains("unknown operation \"raise\""));
     }
 
     #[test]
