@@ -29,7 +29,7 @@ fn is_licence_allowed(expression: &str, allowed: &[String]) -> bool {
 fn evaluate_licences<'a>(words: &mut impl Iterator<Item = &'a str>, allowed: &[String]) -> bool {
     // Whether each alternative of the `OR` is satisfied so far.
     let mut alternatives = vec![true];
-    let meet = |alternatives: &mut Vec<bool>, is_met: bool| {
+    let rendezvous = |alternatives: &mut Vec<bool>, is_met: bool| {
         let last = alternatives.last_mut().expect("there is one from the beginning");
         *last = *last && is_met;
     };
@@ -37,7 +37,7 @@ fn evaluate_licences<'a>(words: &mut impl Iterator<Item = &'a str>, allowed: &[S
         match word {
             "(" => {
                 let inner = evaluate_licences(words, allowed);
-                meet(&mut alternatives, inner);
+                rendezvous(&mut alternatives, inner);
             }
             ")" => break,
             text => {
@@ -47,7 +47,7 @@ fn evaluate_licences<'a>(words: &mut impl Iterator<Item = &'a str>, allowed: &[S
                     }
                     let licences = part.split(" AND ").map(str::trim).filter(|licence| !licence.is_empty());
                     for licence in licences {
-                        meet(&mut alternatives, allowed.iter().any(|one| one == licence));
+                        rendezvous(&mut alternatives, allowed.iter().any(|one| one == licence));
                     }
                 }
             }

@@ -299,10 +299,7 @@ fn live_view_is_below_the_log_and_removed() {
     display.end(&summary, &end()).unwrap();
     let left = screen();
     assert!(!left.contains("worker 2") && !left.contains("%"), "{left}");
-    assert!(
-        left.ends_with("\n      FAILED 5 of 12 tests and 1 program in 7.3s, 2 not run\n"),
-        "{left}"
-    );
+    assert!(left.ends_with("\n      FAILED 5 of 12 tests and 1 program in 7.3s, 2 not run\n"), "{left}");
 }
 
 #[test]

@@ -393,13 +393,13 @@ fn sample_suite_reports_its_failures() {
 #[test]
 fn killed_run_leaves_no_process() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut command = world.heeler(&["run", "meet", "-E", "Away.Family"]);
     let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     child.kill().unwrap();
     child.wait().unwrap();
-    guest.wait_gone();
+    connected.wait_gone();
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn expression_selects_by_name_suite_and_program() {
     let world = two_programs();
     let crashes = set(&CRASHES.map(|name| format!("kinds::Crash.{name}")));
     let without_segv: BTreeSet<_> = crashes.iter().filter(|uid| !uid.ends_with("Segv")).cloned().collect();
-    let meet = set(&[
+    let rendezvous = set(&[
         "Away.Deaf",
         "Away.Family",
         "N/Meet.Case/0",
@@ -57,16 +57,16 @@ fn expression_selects_by_name_suite_and_program() {
         ("test(Crash.) & not test(/Seg[vx]$/)", &without_segv),
         ("tag(value_param=2) & suite(meet)", &set(&["meet::N/Meet.Case/2"])),
         ("tag(disabled)", &set(&["kinds::Math.DISABLED_Off"])),
-        ("suite(meet)", &meet),
-        ("program(meet)", &meet),
-        (&format!("program(={})", path.display()), &meet),
-        ("!suite(kinds)", &meet),
-        ("none() | (all() & suite(me?t))", &meet),
-        ("state(new) & suite(meet)", &meet),
+        ("suite(meet)", &rendezvous),
+        ("program(meet)", &rendezvous),
+        (&format!("program(={})", path.display()), &rendezvous),
+        ("!suite(kinds)", &rendezvous),
+        ("none() | (all() & suite(me?t))", &rendezvous),
+        ("state(new) & suite(meet)", &rendezvous),
     ] {
         assert_eq!(&listed(&world, &[filter]), expected, "{filter}");
     }
-    let both: BTreeSet<_> = crashes.union(&meet).cloned().collect();
+    let both: BTreeSet<_> = crashes.union(&rendezvous).cloned().collect();
     assert_eq!(listed(&world, &["Crash.*", "suite(meet)"]), both, "any one of several filters is enough");
 }
 

@@ -123,11 +123,11 @@ fn report_covers_run_with_several_workers() {
 /// Returns a run that was killed when its first test had passed, its second had failed and its third was
 /// running.
 fn killed_run(world: &TestWorld) -> Value {
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut child = start(world, &["run", "meet", "-j1", "-E", "N/Meet.Case/*"]);
-    meet.next_test().release();
-    meet.next_test().send_command(b'f');
-    let third = meet.next_test();
+    rendezvous.next_test().release();
+    rendezvous.next_test().send_command(b'f');
+    let third = rendezvous.next_test();
     wait_until("the results are journalled", || latest(world)["results"] == 2);
     kill_all(&mut child);
     third.wait_gone();
@@ -236,10 +236,10 @@ fn labelled_tests(ran: &FinishedCommand, label: &str) -> BTreeSet<String> {
 fn running_run_is_listed_as_running() {
     let world = world_with_waiting_tests();
     world.write("heeler.toml", "[profile.default]\nkeep-runs = 1\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut child = start(&world, &["run", "meet", "-j1", "-E", "N/Meet.Case/*"]);
-    meet.next_test().release();
-    let second = meet.next_test();
+    rendezvous.next_test().release();
+    let second = rendezvous.next_test();
     wait_until("the result is journalled", || latest(&world)["results"] == 1);
     let run = latest(&world);
     assert_eq!((&run["state"], &run["tests"]), (&"running".into(), &6.into()), "{run:#}");
@@ -259,10 +259,10 @@ fn running_run_is_listed_as_running() {
 #[test]
 fn run_without_command_line_is_listed_as_interrupted() {
     let world = world_with_waiting_tests();
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut child = start(&world, &["run", "meet", "-j1", "-E", "N/Meet.Case/*"]);
-    meet.next_test().release();
-    let second = meet.next_test();
+    rendezvous.next_test().release();
+    let second = rendezvous.next_test();
     wait_until("the result is journalled", || latest(&world)["results"] == 1);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -277,10 +277,10 @@ fn run_without_command_line_is_listed_as_interrupted() {
 #[test]
 fn cancelled_run_is_listed_and_rerun() {
     let world = world_with_waiting_tests();
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut child = start(&world, &["run", "meet", "-j1", "-E", "N/Meet.Case/*", "--junit", "live.xml"]);
-    meet.next_test().release();
-    let second = meet.next_test();
+    rendezvous.next_test().release();
+    let second = rendezvous.next_test();
     wait_until("the result is journalled", || latest(&world)["results"] == 1);
     signal(child.id(), "INT");
     second.wait_gone();

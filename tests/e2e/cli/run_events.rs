@@ -150,18 +150,18 @@ fn large_run_streams_its_events_and_a_closed_pipe_does_not_disturb_it() {
 #[test]
 fn run_that_is_left_at_once_has_an_end_of_each_test() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut command =
         world.heeler(&["run", "meet", "-j1", "-E", "Away.Deaf", "-E", "N/Meet*", "--format", "json"]);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stdout = read_all(child.stdout.take().unwrap());
     let stderr = read_all(child.stderr.take().unwrap());
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     signal(child.id(), "INT");
     wait_until("the first is taken", || !super::signals::is_pending(child.id(), 2));
     signal(child.id(), "INT");
-    guest.wait_gone();
+    connected.wait_gone();
     assert_eq!(child.wait().unwrap().code(), Some(3));
     let stdout = stdout.recv().unwrap();
     let all = events(&stdout);

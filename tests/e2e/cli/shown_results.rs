@@ -134,14 +134,14 @@ fn programs_that_cannot_be_listed_are_not_counted_as_tests() {
 #[test]
 fn enter_prints_the_state_and_leaves_no_copy_of_the_progress_bar() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let heeler = env!("CARGO_BIN_EXE_heeler");
     world.env("TERM", "xterm");
     let mut terminal = TerminalCommand::start(
         &world,
         &format!("{heeler} run meet --color never -j1 -E N/Meet.Case/0 -E N/Meet.Case/1"),
     );
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     terminal.wait_for("worker 1");
     terminal.type_in("\n");
     terminal.wait_for("Running 0/2 (0%)");
@@ -150,8 +150,8 @@ fn enter_prints_the_state_and_leaves_no_copy_of_the_progress_bar() {
     let (before, _) = text.split_once("Running 0/2 (0%)").unwrap();
     let (_, moves) = before.rsplit_once("\u{1b}[?2026h").unwrap();
     assert!(moves.starts_with("\u{1b}[3A\r\u{1b}[J"), "{moves:?}");
-    guest.release();
-    meet.next_test().release();
+    connected.release();
+    rendezvous.next_test().release();
     assert!(terminal.ends_well());
 }
 

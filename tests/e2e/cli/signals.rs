@@ -27,15 +27,15 @@ fn wait_exit(mut child: Child) -> (Option<i32>, String) {
 #[test]
 fn ctrl_z_stops_all_and_fg_resumes() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case/0", "--timeout", "20s"]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     signal(child.id(), "TSTP");
-    wait_until("the test stands still", || is_stopped(guest.pid));
+    wait_until("the test stands still", || is_stopped(connected.pid));
     wait_until("heeler stands still", || state(child.id()) == Some('T'));
     signal(child.id(), "CONT");
-    wait_until("the test goes on", || state(guest.pid) == Some('S'));
-    guest.release();
+    wait_until("the test goes on", || state(connected.pid) == Some('S'));
+    connected.release();
     let (code, text) = wait_exit(child);
     assert_eq!(code, Some(0), "{text}");
 }
@@ -43,16 +43,16 @@ fn ctrl_z_stops_all_and_fg_resumes() {
 #[test]
 fn time_in_a_pause_is_no_duration_of_the_test() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let started = Instant::now();
     let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case/0", "--junit", "r.xml"]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     signal(child.id(), "TSTP");
     wait_until("heeler stands still", || state(child.id()) == Some('T'));
     let (pause, paused) = (Duration::from_secs(3), Instant::now());
     wait_until("the pause is long enough to be seen", || paused.elapsed() >= pause);
     signal(child.id(), "CONT");
-    guest.release();
+    connected.release();
     let (code, text) = wait_exit(child);
     assert_eq!(code, Some(0), "{text}");
     // GoogleTest's clock keeps running during the pause.
@@ -70,29 +70,29 @@ fn is_stopped(pid: u32) -> bool {
 #[test]
 fn ctrl_z_works_repeatedly() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case/0"]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     for _ in 0..3 {
         signal(child.id(), "TSTP");
         wait_until("heeler stands still", || state(child.id()) == Some('T'));
-        assert!(is_stopped(guest.pid), "{:?}", state(guest.pid));
+        assert!(is_stopped(connected.pid), "{:?}", state(connected.pid));
         signal(child.id(), "CONT");
-        wait_until("the test goes on", || state(guest.pid) == Some('S'));
+        wait_until("the test goes on", || state(connected.pid) == Some('S'));
     }
-    guest.release();
+    connected.release();
     assert_eq!(wait_exit(child).0, Some(0));
 }
 
 #[test]
 fn ctrl_c_once_cancels_with_summary() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case"]);
-    meet.next_test().release();
-    let guest = meet.next_test();
+    rendezvous.next_test().release();
+    let connected = rendezvous.next_test();
     signal(child.id(), "INT");
-    guest.wait_gone();
+    connected.wait_gone();
     let (code, text) = wait_exit(child);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("CANCELLED") && text.contains("1 passed"), "{text}");
@@ -102,15 +102,15 @@ fn ctrl_c_once_cancels_with_summary() {
 #[test]
 fn ctrl_c_twice_kills_deaf_tests() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let args = ["run", "meet", "-j1", "-E", "Away.Deaf", "-E", "N/Meet.Case/0", "--junit", "r.xml"];
     let child = start(&world, &args);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     signal(child.id(), "INT");
     // Wait until the first signal was delivered: the kernel would merge two pending signals.
     wait_until("the first is taken", || !is_pending(child.id(), 2));
     signal(child.id(), "INT");
-    let gone = guest.wait_gone();
+    let gone = connected.wait_gone();
     assert!(gone.as_secs() < 3, "{gone:?}");
     let (code, text) = wait_exit(child);
     assert_eq!(code, Some(3), "{text}");
@@ -154,12 +154,12 @@ pub(super) fn is_pending(pid: u32, number: u32) -> bool {
 #[test]
 fn killed_paused_run_leaves_nothing_behind() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut child = start(&world, &["run", "meet", "-j1", "-E", "Away.Family"]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     signal(child.id(), "TSTP");
     wait_until("heeler stands still", || state(child.id()) == Some('T'));
     child.kill().unwrap();
-    guest.wait_gone();
+    connected.wait_gone();
     assert_eq!(wait_exit(child).0, None);
 }

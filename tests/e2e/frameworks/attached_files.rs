@@ -48,9 +48,9 @@ fn without_suite(uid: &str) -> String {
 }
 
 /// Returns the files named in the nodes of tests. Each file must have a description.
-fn of_nodes(books: &CheckedRun) -> FilesByTest {
+fn of_nodes(checked_run: &CheckedRun) -> FilesByTest {
     let mut files = FilesByTest::new();
-    for (uid, node) in &books.tests {
+    for (uid, node) in &checked_run.tests {
         let member = |number: usize, name: &str| node.get(format!("attachments.{number}.{name}")).cloned();
         let paths: Vec<_> = (0..)
             .map_while(|number| {
@@ -273,11 +273,11 @@ fn check_client(program: &AttachingProgram, has_callback: bool) -> FilesByTest {
     assert!(listed.get("error").is_none(), "{listed:#}");
     let selected = discovered(&server.recorder.events());
     let run = server.run(None);
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     let events = server.recorder.events();
-    let nodes = of_nodes(&books);
+    let nodes = of_nodes(&checked_run);
     assert_eq!(each_once(of_stream(&events, &run)), all_of(&nodes), "stream and nodes");
-    let response = each_once(of_list(&books.response["result"]["attachments"]));
+    let response = each_once(of_list(&checked_run.response["result"]["attachments"]));
     assert_eq!(response, all_of(&nodes), "response and nodes");
     assert_eq!(server.exit(), Some(0));
     check_reports(&program.world, &nodes);
@@ -402,8 +402,8 @@ fn attached_files_are_announced_after_the_death_of_the_coordinator() {
     server.wait_state("adapter::waits", "in-progress");
     signal(server.pid(), "KILL");
     server.wait_gone();
-    let books = server.finish_orphaned(&run, &selected);
-    let nodes = of_nodes(&books);
+    let checked_run = server.finish_orphaned(&run, &selected);
+    let nodes = of_nodes(&checked_run);
     assert_eq!(each_once(of_stream(&server.recorder.events(), &run)), all_of(&nodes));
     for name in &names[..6] {
         assert!(nodes.contains_key(*name), "{name}: {nodes:#?}");

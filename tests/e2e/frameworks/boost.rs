@@ -66,11 +66,15 @@ fn every_boost_test_outcome_is_reported() {
     let world = boost_world();
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("kinds", KINDS.iter().map(|one| one.name)));
-    check_expected(&books, "kinds", KINDS);
-    books.assert_no_program_failures();
-    let row = books.test("kinds::rows/_1");
-    assert_eq!(row["location.line-start"], books.test("kinds::rows/_0")["location.line-start"], "{row:#}");
+    let checked_run = server.finish(&run, &uids("kinds", KINDS.iter().map(|one| one.name)));
+    check_expected(&checked_run, "kinds", KINDS);
+    checked_run.assert_no_program_failures();
+    let row = checked_run.test("kinds::rows/_1");
+    assert_eq!(
+        row["location.line-start"],
+        checked_run.test("kinds::rows/_0")["location.line-start"],
+        "{row:#}"
+    );
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -80,9 +84,9 @@ fn unselected_dependency_runs_and_has_no_result() {
     let mut server = TestServer::initialized(&world, &["kinds"]);
     for (name, state) in [("kinds::math/depends", "passed"), ("kinds::math/depends_on_failure", "skipped")] {
         let run = server.run(Some(&[name]));
-        let books = server.finish(&run, &[name.to_owned()]);
-        assert_eq!(books.state(name), state, "{:#}", books.test(name));
-        books.assert_no_program_failures();
+        let checked_run = server.finish(&run, &[name.to_owned()]);
+        assert_eq!(checked_run.state(name), state, "{:#}", checked_run.test(name));
+        checked_run.assert_no_program_failures();
     }
     assert_eq!(server.exit(), Some(0));
 }

@@ -43,19 +43,19 @@ fn run_failing_with(further: &str, what: &str, check: impl Fn(&CheckedRun)) {
 }
 
 /// Checks that exactly these tests did not pass, each with this text in its message.
-fn check_bad(books: &CheckedRun, bad: &[&str], text: &str) {
+fn check_bad(checked_run: &CheckedRun, bad: &[&str], text: &str) {
     for name in ALL {
         let uid = format!("suites::{name}");
         let is_bad = bad.contains(&name);
-        assert_eq!(books.state(&uid) != "passed", is_bad, "{:#}", books.test(&uid));
+        assert_eq!(checked_run.state(&uid) != "passed", is_bad, "{:#}", checked_run.test(&uid));
         if is_bad {
-            assert!(books.message(&uid).contains(text), "{:#}", books.test(&uid));
+            assert!(checked_run.message(&uid).contains(text), "{:#}", checked_run.test(&uid));
         }
     }
 }
 
-fn program_message(books: &CheckedRun) -> String {
-    let messages = books.programs.values().map(|node: &Value| node["error.message"].to_string());
+fn program_message(checked_run: &CheckedRun) -> String {
+    let messages = checked_run.programs.values().map(|node: &Value| node["error.message"].to_string());
     messages.collect()
 }
 
@@ -65,13 +65,13 @@ fn death_in_the_set_up_of_a_boost_suite_is_charged_to_its_tests() {
         [("segv", "crashed with SIGSEGV"), ("kill", "killed by SIGKILL"), ("exit", "exited with code 0")]
     {
         let inner = format!("{text} in the set-up of suite outer/inner");
-        run_failing(&format!("inner-set-up:{how}"), |books| {
-            check_bad(books, &["outer/inner/a", "outer/inner/b"], &inner);
-            books.assert_no_program_failures();
+        run_failing(&format!("inner-set-up:{how}"), |checked_run| {
+            check_bad(checked_run, &["outer/inner/a", "outer/inner/b"], &inner);
+            checked_run.assert_no_program_failures();
         });
         let outer = format!("{text} in the set-up of suite outer");
-        run_failing(&format!("outer-set-up:{how}"), |books| {
-            check_bad(books, &["outer/first", "outer/inner/a", "outer/inner/b"], &outer);
+        run_failing(&format!("outer-set-up:{how}"), |checked_run| {
+            check_bad(checked_run, &["outer/first", "outer/inner/a", "outer/inner/b"], &outer);
         });
     }
 }
@@ -81,17 +81,17 @@ fn boost_suite_whose_set_up_hangs_costs_only_its_tests() {
     let limit = "startup-timeout = \"700ms\"\ngrace-period = \"100ms\"\n";
     let outer = ["outer/first", "outer/inner/a", "outer/inner/b"];
     for (what, suite, bad) in [("inner", "outer/inner", &outer[1..]), ("outer", "outer", &outer[..])] {
-        run_failing_with(limit, &format!("{what}-set-up:hang"), |books| {
+        run_failing_with(limit, &format!("{what}-set-up:hang"), |checked_run| {
             // Heeler extends the limit on a slow machine, so the exact time is not checked.
-            check_bad(books, bad, &format!(" s in the set-up of suite {suite}"));
-            check_bad(books, bad, "timed out after ");
-            books.assert_no_program_failures();
+            check_bad(checked_run, bad, &format!(" s in the set-up of suite {suite}"));
+            check_bad(checked_run, bad, "timed out after ");
+            checked_run.assert_no_program_failures();
         });
     }
     let limit = "startup-timeout = \"1s\"\ngrace-period = \"100ms\"\n";
-    run_failing_with(limit, "inner-set-up:slow", |books| {
-        check_bad(books, &[], "");
-        books.assert_no_program_failures();
+    run_failing_with(limit, "inner-set-up:slow", |checked_run| {
+        check_bad(checked_run, &[], "");
+        checked_run.assert_no_program_failures();
     });
 }
 
@@ -100,11 +100,11 @@ fn boost_tear_down_that_hangs_has_a_limit_without_a_time_limit() {
     let limit = "startup-timeout = \"500ms\"\ngrace-period = \"100ms\"\n";
     // The hang comes after the last test of a suite, after its last nested suite, or after all tests.
     for (what, suite) in [("inner", "outer/inner"), ("outer", "outer"), ("module", "module")] {
-        run_failing_with(limit, &format!("{what}-tear-down:hang"), |books| {
-            check_bad(books, &[], "");
-            let named: Vec<_> = books.programs.keys().collect();
-            assert_eq!(named, [&format!("suites::{suite} (tear-down)")], "{books:#?}");
-            let message = program_message(books);
+        run_failing_with(limit, &format!("{what}-tear-down:hang"), |checked_run| {
+            check_bad(checked_run, &[], "");
+            let named: Vec<_> = checked_run.programs.keys().collect();
+            assert_eq!(named, [&format!("suites::{suite} (tear-down)")], "{checked_run:#?}");
+            let message = program_message(checked_run);
             let limit = "(four times startup-timeout) in the tear-down of the suite";
             assert!(message.contains(limit), "{message}");
         });
@@ -114,23 +114,23 @@ fn boost_tear_down_that_hangs_has_a_limit_without_a_time_limit() {
 #[test]
 fn boost_test_that_hangs_costs_only_those_that_depend_on_it() {
     let limits = "startup-timeout = \"700ms\"\ngrace-period = \"100ms\"\ntimeout = \"3s\"\n";
-    run_failing_with(limits, "base:hang", |books| {
+    run_failing_with(limits, "base:hang", |checked_run| {
         let needing = ["base", "needs_base", "needing/a", "needing/b", "needs_suite"];
-        check_bad(books, &needing, "timed out after ");
+        check_bad(checked_run, &needing, "timed out after ");
         for name in &needing[1..] {
-            let message = books.message(&format!("suites::{name}"));
+            let message = checked_run.message(&format!("suites::{name}"));
             assert!(message.ends_with("in its dependency base"), "{message}");
         }
-        books.assert_no_program_failures();
+        checked_run.assert_no_program_failures();
     });
 }
 
 #[test]
 fn exit_in_the_tear_down_of_a_boost_suite_is_its_own() {
     for what in ["inner", "outer", "module"] {
-        run_failing(&format!("{what}-tear-down:exit"), |books| {
-            check_bad(books, &[], "");
-            let message = program_message(books);
+        run_failing(&format!("{what}-tear-down:exit"), |checked_run| {
+            check_bad(checked_run, &[], "");
+            let message = program_message(checked_run);
             assert!(message.contains("exited with code 0 in the tear-down of the suite"), "{message}");
         });
     }
@@ -138,31 +138,31 @@ fn exit_in_the_tear_down_of_a_boost_suite_is_its_own() {
 
 #[test]
 fn boost_test_that_logs_its_own_end_and_exits_does_not_pass() {
-    run_failing("fine-b:forge", |books| {
-        check_bad(books, &["fine/b"], "exited with code 0");
-        let message = books.message("suites::fine/b");
+    run_failing("fine-b:forge", |checked_run| {
+        check_bad(checked_run, &["fine/b"], "exited with code 0");
+        let message = checked_run.message("suites::fine/b");
         assert!(!message.contains("tear-down"), "{message}");
     });
 }
 
 #[test]
 fn boost_suite_whose_set_up_fails_has_its_message() {
-    run_failing("inner-set-up:throw", |books| {
+    run_failing("inner-set-up:throw", |checked_run| {
         let text = "the set-up of suite outer/inner failed: std::runtime_error: thrown in inner-set-up";
-        check_bad(books, &["outer/inner/a", "outer/inner/b"], text);
-        books.assert_no_program_failures();
+        check_bad(checked_run, &["outer/inner/a", "outer/inner/b"], text);
+        checked_run.assert_no_program_failures();
     });
-    run_failing("module-set-up:throw", |books| {
+    run_failing("module-set-up:throw", |checked_run| {
         check_bad(
-            books,
+            checked_run,
             &ALL,
             "the set-up of the module failed: std::runtime_error: thrown in module-set-up",
         );
     });
     // The failed set-up does not prevent the suite's tests from running.
-    run_failing("inner-set-up:error", |books| {
-        check_bad(books, &[], "");
-        let message = program_message(books);
+    run_failing("inner-set-up:error", |checked_run| {
+        check_bad(checked_run, &[], "");
+        let message = program_message(checked_run);
         assert!(message.contains("error in inner-set-up") && !message.contains("exited"), "{message}");
     });
 }
@@ -170,9 +170,9 @@ fn boost_suite_whose_set_up_fails_has_its_message() {
 #[test]
 fn error_in_the_tear_down_of_a_boost_suite_has_its_message() {
     for (what, how) in [("inner", "throw"), ("outer", "error"), ("module", "error"), ("module", "throw")] {
-        run_failing(&format!("{what}-tear-down:{how}"), |books| {
-            check_bad(books, &[], "");
-            let message = program_message(books);
+        run_failing(&format!("{what}-tear-down:{how}"), |checked_run| {
+            check_bad(checked_run, &[], "");
+            let message = program_message(checked_run);
             assert!(message.contains(&format!("in {what}-tear-down")), "{message}");
             assert!(!message.contains("explains this exit code"), "{message}");
             assert_eq!(
@@ -184,9 +184,9 @@ fn error_in_the_tear_down_of_a_boost_suite_has_its_message() {
     }
     // The stack trace shows where the process died.
     for what in ["inner", "outer", "module"] {
-        run_failing(&format!("{what}-tear-down:segv"), |books| {
-            check_bad(books, &[], "");
-            let message = program_message(books);
+        run_failing(&format!("{what}-tear-down:segv"), |checked_run| {
+            check_bad(checked_run, &[], "");
+            let message = program_message(checked_run);
             assert!(message.contains("died of SIGSEGV in the tear-down of the suite"), "{message}");
         });
     }
@@ -196,17 +196,17 @@ fn error_in_the_tear_down_of_a_boost_suite_has_its_message() {
 fn crash_of_a_boost_test_costs_only_those_that_depend_on_it() {
     let needing = ["base", "needs_base", "needing/a", "needing/b", "needs_suite"];
     for (how, text) in [("segv", "crashed with SIGSEGV"), ("exit", "exited with code 0")] {
-        run_failing(&format!("base:{how}"), |books| {
-            check_bad(books, &needing, text);
+        run_failing(&format!("base:{how}"), |checked_run| {
+            check_bad(checked_run, &needing, text);
             for name in &needing[1..] {
-                let message = books.message(&format!("suites::{name}"));
+                let message = checked_run.message(&format!("suites::{name}"));
                 assert!(message.contains("in its dependency base"), "{message}");
             }
         });
     }
-    run_failing("base:error", |books| {
-        check_bad(books, &needing, "");
-        assert!(needing[1..].iter().all(|name| books.state(&format!("suites::{name}")) == "skipped"));
+    run_failing("base:error", |checked_run| {
+        check_bad(checked_run, &needing, "");
+        assert!(needing[1..].iter().all(|name| checked_run.state(&format!("suites::{name}")) == "skipped"));
     });
 }
 

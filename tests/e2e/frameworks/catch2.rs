@@ -79,17 +79,17 @@ fn check_every_outcome(version: Catch2Version) {
         KINDS.iter().filter(|one| one.name != "skips" || version == Catch2Version::Three).copied().collect();
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("kinds", kinds.iter().map(|one| one.name)));
-    check_expected(&books, "kinds", &kinds);
-    books.assert_no_program_failures();
-    let fails = books.test("kinds::fails");
+    let checked_run = server.finish(&run, &uids("kinds", kinds.iter().map(|one| one.name)));
+    check_expected(&checked_run, "kinds", &kinds);
+    checked_run.assert_no_program_failures();
+    let fails = checked_run.test("kinds::fails");
     let text = fails.to_string();
     assert!(text.contains("out of fails, without newline") && text.contains("err of fails"), "{fails:#}");
     assert_eq!(fails["assert.expected"], "3", "{fails:#}");
     assert_eq!(fails["assert.actual"], "2", "{fails:#}");
-    assert!(books.message("kinds::fails").contains("the reason is arithmetic"), "{fails:#}");
+    assert!(checked_run.message("kinds::fails").contains("the reason is arithmetic"), "{fails:#}");
     // Catch2 reports only the innermost sections of a test that runs alone.
-    let parts = &books.test("kinds::has parts")["heeler.parts"];
+    let parts = &checked_run.test("kinds::has parts")["heeler.parts"];
     let state_of = |name: &str| {
         let part = parts.as_array().unwrap().iter().find(|part| part["name"] == name);
         part.map(|part| part["state"].clone())
@@ -121,10 +121,10 @@ fn lone_catch2_test_has_its_verdict_and_details() {
             let one = KINDS.iter().find(|one| one.name == name).unwrap();
             let uid = format!("kinds::{name}");
             let run = server.run(Some(&[&uid]));
-            let books = server.finish(&run, std::slice::from_ref(&uid));
-            let node = books.test(&uid);
-            assert_eq!(books.state(&uid), one.state, "{version:?}: {node:#}");
-            books.assert_no_program_failures();
+            let checked_run = server.finish(&run, std::slice::from_ref(&uid));
+            let node = checked_run.test(&uid);
+            assert_eq!(checked_run.state(&uid), one.state, "{version:?}: {node:#}");
+            checked_run.assert_no_program_failures();
             if name == "fails" {
                 assert_eq!(node["assert.expected"], "3", "{node:#}");
                 assert!(node["standardOutput"].as_str().unwrap().contains("out of fails"), "{node:#}");
@@ -206,14 +206,14 @@ fn nasty_catch2_names_are_selected_exactly() {
             let selected = uids("names", numbers.iter().map(|number| NAMES[number - 1]));
             let wanted: Vec<&str> = selected.iter().map(String::as_str).collect();
             let run = server.run(Some(&wanted));
-            let books = server.finish(&run, &selected);
+            let checked_run = server.finish(&run, &selected);
             for (number, uid) in numbers.iter().zip(&selected) {
-                let node = books.test(uid);
-                assert_eq!(books.state(uid), "passed", "{version:?}: {node:#}");
+                let node = checked_run.test(uid);
+                assert_eq!(checked_run.state(uid), "passed", "{version:?}: {node:#}");
                 // The output is exactly this test's: no other test ran instead.
                 assert_eq!(node["standardOutput"], format!("I am {number}.\n"), "{version:?}: {node:#}");
             }
-            books.assert_no_program_failures();
+            checked_run.assert_no_program_failures();
         }
         assert_eq!(server.exit(), Some(0));
     }

@@ -67,26 +67,26 @@ fn check(scripts: &[(&str, &str, ExpectedResult)], suite: &str) -> crate::suppor
     let world = world_of(scripts, suite);
     let mut server = TestServer::initialized(&world, &[]);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("s", scripts.iter().map(|(name, ..)| *name)));
+    let checked_run = server.finish(&run, &uids("s", scripts.iter().map(|(name, ..)| *name)));
     for (_, _, result) in scripts {
-        check_expected(&books, "s", std::slice::from_ref(result));
+        check_expected(&checked_run, "s", std::slice::from_ref(result));
     }
-    books.assert_no_program_failures();
+    checked_run.assert_no_program_failures();
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
 #[test]
 fn every_end_of_a_command_is_reported() {
-    let books = check(&COMMANDS, "pattern = [\"t/*.sh\"]\n");
-    assert_eq!(books.test("s::t/a.sh")["standardError"], "err\n");
+    let checked_run = check(&COMMANDS, "pattern = [\"t/*.sh\"]\n");
+    assert_eq!(checked_run.test("s::t/a.sh")["standardError"], "err\n");
 }
 
 #[test]
 fn every_end_of_a_report_is_reported_with_its_points() {
-    let books = check(&REPORTS, "pattern = [\"t/*.t\"]\nframework = \"tap\"\n");
+    let checked_run = check(&REPORTS, "pattern = [\"t/*.t\"]\nframework = \"tap\"\n");
     assert_eq!(
-        books.test("s::t/a.t")["heeler.parts"],
+        checked_run.test("s::t/a.t")["heeler.parts"],
         json!([{"name": "1 - one", "state": "passed"}, {"name": "2 - two", "state": "passed"}])
     );
 }

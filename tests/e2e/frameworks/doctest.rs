@@ -64,15 +64,15 @@ fn every_doctest_outcome_is_reported() {
     let world = world_with("kinds");
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("kinds", KINDS.iter().map(|one| one.name)));
-    check_expected(&books, "kinds", KINDS);
-    books.assert_no_program_failures();
-    let fails = books.test("kinds::fails");
+    let checked_run = server.finish(&run, &uids("kinds", KINDS.iter().map(|one| one.name)));
+    check_expected(&checked_run, "kinds", KINDS);
+    checked_run.assert_no_program_failures();
+    let fails = checked_run.test("kinds::fails");
     assert_eq!(fails["standardOutput"], "out of fails, without newline", "{fails:#}");
     // If several tests end within one read, Heeler cannot tell which of them wrote to standard error.
     assert!(fails["standardError"].as_str().unwrap().ends_with("err of fails\n"), "{fails:#}");
     assert_eq!(
-        books.test("kinds::has parts")["heeler.parts"],
+        checked_run.test("kinds::has parts")["heeler.parts"],
         json!([
             {"name": "left", "state": "failed"},
             {"name": "left > deep", "state": "passed"},
@@ -80,7 +80,7 @@ fn every_doctest_outcome_is_reported() {
             {"name": "right", "state": "passed"},
         ])
     );
-    let crashed = &books.test("kinds::segfaults")["heeler.parts"];
+    let crashed = &checked_run.test("kinds::segfaults")["heeler.parts"];
     assert_eq!(
         *crashed,
         json!([{"name": "first", "state": "passed"}, {"name": "second", "state": "in-progress"}])
@@ -139,15 +139,15 @@ fn nasty_doctest_names_are_selected_exactly() {
         let selected = uids("names", NAMES.iter().skip(first).step_by(2).copied());
         let wanted: Vec<&str> = selected.iter().map(String::as_str).collect();
         let run = server.run(Some(&wanted));
-        let books = server.finish(&run, &selected);
+        let checked_run = server.finish(&run, &selected);
         for (place, name) in NAMES.iter().enumerate().skip(first).step_by(2) {
             let uid = format!("names::{name}");
-            let node = books.test(&uid);
-            assert_eq!(books.state(&uid), "passed", "{node:#}");
+            let node = checked_run.test(&uid);
+            assert_eq!(checked_run.state(&uid), "passed", "{node:#}");
             // The output is exactly this test's: no other test ran instead or in addition.
             assert_eq!(node["standardOutput"], format!("I am {}.\n", place + 1), "{node:#}");
         }
-        books.assert_no_program_failures();
+        checked_run.assert_no_program_failures();
     }
     assert_eq!(server.exit(), Some(0));
 }

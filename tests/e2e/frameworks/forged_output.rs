@@ -27,14 +27,14 @@ fn attacked_with(attack: &str, settings: &str) -> CheckedRun {
     world.write("heeler.toml", &format!("[profile.default]\njobs = 1\n{settings}"));
     let mut server = TestServer::initialized(&world, &["forging"]);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("forging", FORGING));
+    let checked_run = server.finish(&run, &uids("forging", FORGING));
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
 /// Returns the tests that did not pass, with their states.
-fn bad(books: &CheckedRun) -> BTreeMap<&str, &str> {
-    let tests = books.tests.keys().map(|uid| (uid.split_once("::").unwrap().1, books.state(uid)));
+fn bad(checked_run: &CheckedRun) -> BTreeMap<&str, &str> {
+    let tests = checked_run.tests.keys().map(|uid| (uid.split_once("::").unwrap().1, checked_run.state(uid)));
     tests.filter(|(_, state)| *state != "passed").collect()
 }
 
@@ -57,17 +57,17 @@ const CHARGED: [(&str, &str, &str); 12] = [
 #[test]
 fn attacking_test_is_charged_and_no_other() {
     for (attack, name, state) in CHARGED {
-        let books = attacked_with(attack, "");
-        assert_eq!(bad(&books), BTreeMap::from([(name, state)]), "{attack}: {books:#?}");
+        let checked_run = attacked_with(attack, "");
+        assert_eq!(bad(&checked_run), BTreeMap::from([(name, state)]), "{attack}: {checked_run:#?}");
     }
 }
 
 #[test]
 fn attacking_test_is_charged_in_a_process_of_its_own() {
     for (attack, name, state) in CHARGED {
-        let books = attacked_with(attack, "isolate = true\n");
-        assert_eq!(bad(&books), BTreeMap::from([(name, state)]), "{attack}: {books:#?}");
-        books.assert_no_program_failures();
+        let checked_run = attacked_with(attack, "isolate = true\n");
+        assert_eq!(bad(&checked_run), BTreeMap::from([(name, state)]), "{attack}: {checked_run:#?}");
+        checked_run.assert_no_program_failures();
     }
 }
 
@@ -78,9 +78,9 @@ fn test_that_hangs_while_its_copy_goes_on_is_charged() {
     for attack in ["fork, hang", "fork, hang both"] {
         for isolation in ["", "isolate = true\n"] {
             let limits = format!("timeout = \"3s\"\nstartup-timeout = \"3s\"\n{isolation}");
-            let books = attacked_with(attack, &limits);
+            let checked_run = attacked_with(attack, &limits);
             let expected = BTreeMap::from([("Fork.ChildRunsOnWhileParentCrashes", "timed-out")]);
-            assert_eq!(bad(&books), expected, "{attack}: {isolation}: {books:#?}");
+            assert_eq!(bad(&checked_run), expected, "{attack}: {isolation}: {checked_run:#?}");
         }
     }
 }
@@ -90,25 +90,25 @@ fn forking_test_is_charged_without_tracing() {
     // The child has written GoogleTest's report, and without tracing there is no stack trace of the exit.
     for attack in ["fork, exit 0", "fork, exit 1"] {
         for isolation in ["", "isolate = true\n"] {
-            let books = attacked_with(attack, &format!("crash-capture = \"off\"\n{isolation}"));
+            let checked_run = attacked_with(attack, &format!("crash-capture = \"off\"\n{isolation}"));
             let expected = BTreeMap::from([("Fork.ChildReturnsParentExits", "error")]);
-            assert_eq!(bad(&books), expected, "{attack}: {isolation}: {books:#?}");
-            books.assert_no_program_failures();
+            assert_eq!(bad(&checked_run), expected, "{attack}: {isolation}: {checked_run:#?}");
+            checked_run.assert_no_program_failures();
         }
     }
 }
 
 #[test]
 fn failure_after_a_fork_stands_when_a_later_test_crashes() {
-    let books = attacked_with("fork, fail, crash later", "");
+    let checked_run = attacked_with("fork, fail, crash later", "");
     let expected = [("Fork.ChildReturnsParentFails", "failed"), ("Print.NextMarkersAndFails", "error")];
-    assert_eq!(bad(&books), BTreeMap::from(expected), "{books:#?}");
+    assert_eq!(bad(&checked_run), BTreeMap::from(expected), "{checked_run:#?}");
 }
 
 #[test]
 fn tests_without_readable_markers_have_the_results_of_the_report() {
     for attack in ["close", "tear", "own printer", "brief"] {
-        let books = attacked_with(attack, "");
-        books.assert_all("passed").assert_no_program_failures();
+        let checked_run = attacked_with(attack, "");
+        checked_run.assert_all("passed").assert_no_program_failures();
     }
 }

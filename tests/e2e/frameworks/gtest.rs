@@ -14,15 +14,15 @@ const SHORT: &str = "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms
 
 /// Checks all results against the expected ones.
 #[track_caller]
-pub(crate) fn check_expected(books: &CheckedRun, suite: &str, expected: &[ExpectedResult]) {
+pub(crate) fn check_expected(checked_run: &CheckedRun, suite: &str, expected: &[ExpectedResult]) {
     for one in expected {
         let uid = format!("{suite}::{}", one.name);
-        let node = books.test(&uid);
-        assert_eq!(books.state(&uid), one.state, "{node:#}");
+        let node = checked_run.test(&uid);
+        assert_eq!(checked_run.state(&uid), one.state, "{node:#}");
         // A leaked process can be attributed to its test only if that test was alone in its batch.
         let kind = node["outcome-kind"].as_str().unwrap_or_default();
         assert!(kind == one.kind || (kind == "leaky" && one.name == "Leak.Child"), "{node:#}");
-        assert!(books.message(&uid).contains(one.message), "{node:#}");
+        assert!(checked_run.message(&uid).contains(one.message), "{node:#}");
         assert!(node["standardOutput"].as_str().unwrap_or_default().contains(one.stdout), "{node:#}");
         if one.kind == "crashed" {
             assert_eq!(node["heeler.signal"], one.label, "{node:#}");
@@ -43,16 +43,20 @@ fn every_outcome_reaches_listening_client() {
     let selected = uids("kinds", GTEST.iter().map(|one| one.name));
     let mut server = TestServer::with_callback(&world, &["kinds"], |_| ListenerBehaviour::Normal);
     let run = server.run(None);
-    let books = server.finish(&run, &selected);
-    check_expected(&books, "kinds", GTEST);
-    books.assert_no_program_failures();
-    let attached: Vec<_> = books.response["result"]["attachments"].as_array().unwrap().iter().collect();
+    let checked_run = server.finish(&run, &selected);
+    check_expected(&checked_run, "kinds", GTEST);
+    checked_run.assert_no_program_failures();
+    let attached: Vec<_> = checked_run.response["result"]["attachments"].as_array().unwrap().iter().collect();
     for ending in ["kinds.Crash.Segv.dmp", "kinds.Crash.Segv.stacks.txt", "kinds.Crash.Abort.dmp"] {
         let found = attached.iter().find(|one| one["display-name"] == *ending);
         let path = found.and_then(|one| one["uri"].as_str()?.strip_prefix("file://")).expect(ending);
         assert!(std::fs::metadata(path).unwrap().len() > 100, "{path}");
     }
-    assert!(books.results_on.values().all(|on| *on != ClientConnection::Main), "{:?}", books.results_on);
+    assert!(
+        checked_run.results_on.values().all(|on| *on != ClientConnection::Main),
+        "{:?}",
+        checked_run.results_on
+    );
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -63,10 +67,10 @@ fn every_outcome_reaches_client_with_one_connection() {
     let selected = uids("kinds", GTEST.iter().map(|one| one.name));
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let run = server.run(None);
-    let books = server.finish(&run, &selected);
-    check_expected(&books, "kinds", GTEST);
-    books.assert_no_program_failures();
-    let slow = &books.test("kinds::Slow.Sleeps300Milliseconds")["time.duration-ms"];
+    let checked_run = server.finish(&run, &selected);
+    check_expected(&checked_run, "kinds", GTEST);
+    checked_run.assert_no_program_failures();
+    let slow = &checked_run.test("kinds::Slow.Sleeps300Milliseconds")["time.duration-ms"];
     assert!(slow.as_f64().unwrap() >= 300.0, "{slow}");
     assert_eq!(server.exit(), Some(0));
 }
@@ -76,8 +80,8 @@ fn result_has_location_and_rerun_command() {
     let world = TestWorld::with_gtest("kinds");
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let run = server.run(Some(&["kinds::Math.Fail"]));
-    let books = server.finish(&run, &uids("kinds", ["Math.Fail"]));
-    let node = books.test("kinds::Math.Fail");
+    let checked_run = server.finish(&run, &uids("kinds", ["Math.Fail"]));
+    let node = checked_run.test("kinds::Math.Fail");
     assert!(node["location.file"].as_str().unwrap().ends_with("kinds.cc"), "{node:#}");
     let source = include_str!("../../fixtures/gtest/kinds.cc");
     let line = source.lines().position(|line| line.starts_with("TEST(Math, Fail)")).unwrap() + 1;
@@ -93,9 +97,9 @@ fn test_has_only_its_own_output() {
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let selected = uids("kinds", ["Noise.NoNewline", "Noise.FakeMarker", "Noise.Errors", "Math.Add"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
-    books.assert_all("passed");
-    let output = |name: &str| books.test(&format!("kinds::{name}"))["standardOutput"].clone();
+    let checked_run = server.finish(&run, &selected);
+    checked_run.assert_all("passed");
+    let output = |name: &str| checked_run.test(&format!("kinds::{name}"))["standardOutput"].clone();
     assert_eq!(output("Math.Add"), Value::Null);
     assert_eq!(output("Noise.NoNewline"), "partial line without newline");
     let fake = output("Noise.FakeMarker");
@@ -136,10 +140,10 @@ fn unlisted_test_is_reported_as_not_run() {
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let selected = uids("kinds", ["Math.Add", "Math.Gone"]);
     let run = server.run(Some(&["kinds::Math.Gone", "kinds::Math.Add"]));
-    let books = server.finish(&run, &selected);
-    assert_eq!(books.state("kinds::Math.Add"), "passed");
-    assert_eq!(books.test("kinds::Math.Gone")["outcome-kind"], "not-run");
-    assert_eq!(books.state("kinds::Math.Gone"), "error");
+    let checked_run = server.finish(&run, &selected);
+    assert_eq!(checked_run.state("kinds::Math.Add"), "passed");
+    assert_eq!(checked_run.test("kinds::Math.Gone")["outcome-kind"], "not-run");
+    assert_eq!(checked_run.state("kinds::Math.Gone"), "error");
 }
 
 #[test]
@@ -165,6 +169,6 @@ fn programs_of_different_frameworks_run_together() {
     let mut server = TestServer::initialized(&world, &["deaths", "libtest"]);
     let selected = ["deaths::First.One", "libtest::a_adds", "deaths::Third.Flaky", "libtest::z_is_last"];
     let run = server.run(Some(&selected));
-    let books = server.finish(&run, &selected.map(str::to_owned));
-    books.assert_all("passed").assert_no_program_failures();
+    let checked_run = server.finish(&run, &selected.map(str::to_owned));
+    checked_run.assert_all("passed").assert_no_program_failures();
 }

@@ -12,9 +12,9 @@ fn run_same(settings: &str, bad: usize, selected: &[&str]) -> CheckedRun {
     let mut server = TestServer::initialized(&world, &["same_names"]);
     let run = server.run(Some(selected));
     let selected: Vec<_> = selected.iter().map(|uid| (*uid).to_owned()).collect();
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
 #[test]
@@ -22,14 +22,14 @@ fn each_test_of_one_name_has_its_own_result() {
     for settings in ["", "isolate = true\n"] {
         for bad in 0..=3 {
             for selected in [&SAME[..], &SAME[1..], &SAME[1..2]] {
-                let books = run_same(settings, bad, selected);
+                let checked_run = run_same(settings, bad, selected);
                 for (place, uid) in (1..).zip(SAME).filter(|(_, uid)| selected.contains(uid)) {
                     let expected = if place == bad { "failed" } else { "passed" };
-                    assert_eq!(books.state(uid), expected, "{settings} {bad}: {books:#?}");
-                    let output = books.test(uid)["standardOutput"].as_str().unwrap();
+                    assert_eq!(checked_run.state(uid), expected, "{settings} {bad}: {checked_run:#?}");
+                    let output = checked_run.test(uid)["standardOutput"].as_str().unwrap();
                     assert!(output.starts_with(&format!("place {place}\n")), "{output}");
                 }
-                books.assert_no_program_failures();
+                checked_run.assert_no_program_failures();
             }
         }
     }
@@ -42,16 +42,16 @@ fn whole_program_runs_without_filter() {
     let all = uids("whole", ["Whole.One", "Whole.Two", "Whole.DISABLED_Three", "Other.One"]);
     let mut server = TestServer::initialized(&world, &["whole"]);
     let run = server.run(None);
-    let books = server.finish(&run, &all);
-    books.assert_no_program_failures();
+    let checked_run = server.finish(&run, &all);
+    checked_run.assert_no_program_failures();
     for uid in &all {
         let expected = if uid.contains("DISABLED") { "skipped" } else { "passed" };
-        assert_eq!(books.state(uid), expected, "{books:#?}");
+        assert_eq!(checked_run.state(uid), expected, "{checked_run:#?}");
     }
     let some = [all[0].as_str(), all[1].as_str()];
     let run = server.run(Some(&some));
-    let books = server.finish(&run, &all[..2]);
-    let message = books.programs["whole"]["error.message"].as_str().unwrap();
+    let checked_run = server.finish(&run, &all[..2]);
+    let message = checked_run.programs["whole"]["error.message"].as_str().unwrap();
     assert!(message.contains("ran"), "a part of it fails as it does without Heeler: {message}");
     assert_eq!(server.exit(), Some(0));
 }

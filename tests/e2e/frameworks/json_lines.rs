@@ -17,7 +17,7 @@ fn all_names() -> Vec<String> {
 }
 
 struct FakeRun {
-    books: CheckedRun,
+    checked_run: CheckedRun,
     /// Ids of the processes that ran tests.
     pids: HashSet<u32>,
     log: Vec<String>,
@@ -37,14 +37,14 @@ fn run_named(role: &str, settings: &str, names: &[String]) -> FakeRun {
     );
     let mut server = TestServer::initialized(&world, &[]);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("fake", names.iter().map(String::as_str)));
+    let checked_run = server.finish(&run, &uids("fake", names.iter().map(String::as_str)));
     let log = server.recorder.events();
     let log = log.iter().filter_map(|event| event.params("client/log"));
     let log = log.filter_map(|line| line["message"].as_str().map(str::to_owned)).collect();
     assert_eq!(server.exit(), Some(0));
     // The first process only lists the tests.
     let pids = world.starts().iter().skip(1).map(|start| start.pid).collect();
-    FakeRun { books, pids, log }
+    FakeRun { checked_run, pids, log }
 }
 
 fn run_fake(role: &str) -> FakeRun {
@@ -54,7 +54,8 @@ fn run_fake(role: &str) -> FakeRun {
 /// Returns the batch number and the process id that each test reported.
 fn batches(run: &FakeRun) -> HashMap<String, (u32, u32)> {
     let read = |name: String| {
-        let part = run.books.test(&format!("fake::{name}"))["heeler.parts"][0]["name"].as_str()?.to_owned();
+        let part =
+            run.checked_run.test(&format!("fake::{name}"))["heeler.parts"][0]["name"].as_str()?.to_owned();
         let words: Vec<_> = part.split(' ').collect();
         Some((name, (words[1].parse().unwrap(), words[4].parse().unwrap())))
     };
@@ -69,7 +70,7 @@ fn assert_states(run: &FakeRun, of_t20: &str) {
             "t20" => of_t20,
             _ => "passed",
         };
-        assert_eq!(run.books.state(&uid), expected, "{:#}", run.books.test(&uid));
+        assert_eq!(run.checked_run.state(&uid), expected, "{:#}", run.checked_run.test(&uid));
     }
 }
 
@@ -86,15 +87,15 @@ fn one_process_runs_several_requested_batches() {
         assert!(batches.values().any(|(batch, _)| *batch > 1), "{role}: {batches:?}");
         assert!(processes.len() < requests.len(), "{role}: {batches:?}");
         assert_eq!(run.pids, processes, "{role}");
-        let failed = run.books.test("fake::t05");
+        let failed = run.checked_run.test("fake::t05");
         let values = (&failed["assert.actual"], &failed["assert.expected"]);
         assert_eq!(values, (&"1".into(), &"2".into()), "{failed:#}");
-        assert_eq!(run.books.message("fake::t05"), "row 2: odd\nrows.rs:3: row 3: odd too");
+        assert_eq!(run.checked_run.message("fake::t05"), "row 2: odd\nrows.rs:3: row 3: odd too");
         assert_eq!(failed["heeler.parts"][1], json!({"name": "row 1", "state": "passed"}));
         assert_eq!(failed["heeler.parts"][2], json!({"name": "row 2", "state": "failed", "message": "odd"}));
         let output = failed["standardOutput"].as_str().unwrap();
         assert!(output.contains("out of t05"), "{role}: {output:?}");
-        run.books.assert_no_program_failures();
+        run.checked_run.assert_no_program_failures();
     }
 }
 
@@ -102,7 +103,8 @@ fn one_process_runs_several_requested_batches() {
 fn output_on_standard_output_is_that_of_its_test_exactly() {
     let run = run_fake("json-lines-stdio");
     for name in all_names() {
-        let output = run.books.test(&format!("fake::{name}"))["standardOutput"].as_str().unwrap().to_owned();
+        let output =
+            run.checked_run.test(&format!("fake::{name}"))["standardOutput"].as_str().unwrap().to_owned();
         let lines: Vec<_> = output.lines().collect();
         assert!(
             lines[0].starts_with("{\"k\":\"end\",\"i\":") && lines[0].ends_with("\"failed\"}"),
@@ -117,12 +119,12 @@ fn death_in_a_dialogue_is_named_and_the_rest_runs_on() {
     for role in ["json-lines-dies", "json-lines-stdio-dies"] {
         let run = run_fake(role);
         assert_states(&run, "error");
-        let crashed = run.books.test("fake::t20");
+        let crashed = run.checked_run.test("fake::t20");
         assert_eq!(crashed["heeler.signal"], "SIGABRT", "{crashed:#}");
         let batches = batches(&run);
         // Later tests of the same batch ran in another process.
         assert_ne!(batches["t19"].1, batches["t21"].1, "{batches:?}");
-        run.books.assert_no_program_failures();
+        run.checked_run.assert_no_program_failures();
     }
 }
 
@@ -131,27 +133,27 @@ fn exit_0_in_a_batch_is_no_success() {
     let run = run_fake("json-lines-stdio-leaves");
     assert_states(&run, "error");
     assert!(
-        run.books.message("fake::t20").contains("exited with code 0"),
+        run.checked_run.message("fake::t20").contains("exited with code 0"),
         "{:#}",
-        run.books.test("fake::t20")
+        run.checked_run.test("fake::t20")
     );
-    run.books.assert_no_program_failures();
+    run.checked_run.assert_no_program_failures();
 }
 
 #[test]
 fn hang_in_a_batch_is_that_of_one_test() {
     let run = run_named("json-lines-stdio-hangs", "timeout = \"1s\"\ngrace-period = \"100ms\"", &all_names());
     assert_states(&run, "timed-out");
-    run.books.assert_no_program_failures();
+    run.checked_run.assert_no_program_failures();
 }
 
 #[test]
 fn garbage_between_reports_is_output_and_a_wrong_report_fails_the_program() {
     let run = run_fake("json-lines-stdio-garbage");
     assert_states(&run, "passed");
-    let output = run.books.test("fake::t20")["standardOutput"].as_str().unwrap().to_owned();
+    let output = run.checked_run.test("fake::t20")["standardOutput"].as_str().unwrap().to_owned();
     assert!(output.ends_with("\u{1e}garbage\n\u{1e}\u{1e}[1]\n"), "{output:?}");
-    let message = run.books.programs["fake"]["error.message"].as_str().unwrap().to_owned();
+    let message = run.checked_run.programs["fake"]["error.message"].as_str().unwrap().to_owned();
     assert!(message.contains("invalid report: \"end\" of \"t21\" at the wrong time"), "{message}");
 }
 
@@ -182,7 +184,7 @@ fn process_that_does_not_read_its_request_is_ended() {
     let run = run_named("json-lines-stdio-begins-unread", &settings, &names);
     let said = "the process did not read its next request within ";
     assert!(run.log.iter().any(|line| line.contains(said)), "{:#?}", run.log);
-    let states: Vec<_> = names.iter().map(|name| run.books.state(&format!("fake::{name}"))).collect();
+    let states: Vec<_> = names.iter().map(|name| run.checked_run.state(&format!("fake::{name}"))).collect();
     // In each process, exactly one test times out: the test that began before its request was read.
     assert!(states.iter().all(|state| ["passed", "timed-out"].contains(state)), "{states:?}");
     let unread = states.iter().filter(|state| **state == "timed-out").count();
@@ -194,9 +196,9 @@ fn several_tests_in_flight_get_one_result_each() {
     for role in ["json-lines-parallel", "json-lines-stdio-parallel"] {
         let run = run_fake(role);
         for name in all_names() {
-            assert_eq!(run.books.state(&format!("fake::{name}")), "passed");
+            assert_eq!(run.checked_run.state(&format!("fake::{name}")), "passed");
         }
-        run.books.assert_no_program_failures();
+        run.checked_run.assert_no_program_failures();
     }
 }
 
@@ -209,10 +211,10 @@ fn of_several_tests_in_flight_at_a_death_only_one_that_dies_in_isolation_is_blam
         for name in all_names() {
             let uid = format!("fake::{name}");
             let expected = if name == "t20" { of_t20 } else { "passed" };
-            assert_eq!(run.books.state(&uid), expected, "{:#}", run.books.test(&uid));
+            assert_eq!(run.checked_run.state(&uid), expected, "{:#}", run.checked_run.test(&uid));
         }
         // The death of the process is a program failure, whichever test caused it.
-        let message = run.books.programs["fake"]["error.message"].as_str().unwrap();
+        let message = run.checked_run.programs["fake"]["error.message"].as_str().unwrap();
         assert!(
             message.contains("the process died of SIGABRT while ")
                 && (message.contains("t20") || message.contains(" more")),

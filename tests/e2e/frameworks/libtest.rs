@@ -15,9 +15,9 @@ fn every_libtest_outcome_is_reported() {
     let selected = uids("libtest", LIBTEST.iter().map(|one| one.name));
     let mut server = TestServer::with_callback(&world, &["libtest"], |_| ListenerBehaviour::Normal);
     let run = server.run(None);
-    let books = server.finish(&run, &selected);
-    check_expected(&books, "libtest", LIBTEST);
-    books.assert_no_program_failures();
+    let checked_run = server.finish(&run, &selected);
+    check_expected(&checked_run, "libtest", LIBTEST);
+    checked_run.assert_no_program_failures();
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -60,8 +60,8 @@ fn failed_assertion_has_both_sides_and_location() {
     let world = TestWorld::with_libtest();
     let mut server = TestServer::initialized(&world, &["libtest"]);
     let run = server.run(Some(&["libtest::c_fails"]));
-    let books = server.finish(&run, &uids("libtest", ["c_fails"]));
-    let node = books.test("libtest::c_fails");
+    let checked_run = server.finish(&run, &uids("libtest", ["c_fails"]));
+    let node = checked_run.test("libtest::c_fails");
     assert_eq!((&node["assert.actual"], &node["assert.expected"]), (&"2".into(), &"3".into()), "{node:#}");
     assert!(node["location.file"].as_str().unwrap().ends_with("lib.rs"), "{node:#}");
     let command = node["heeler.reproduce"].as_str().unwrap();

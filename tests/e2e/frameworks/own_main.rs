@@ -39,11 +39,13 @@ fn check_all(world: &TestWorld, expected: &[(&str, &str)]) {
         for _ in 0..ATTEMPTS {
             let mut server = TestServer::initialized(world, &["program"]);
             let run = server.run(None);
-            let books = server.finish(&run, &uids("program", expected.iter().map(|(name, _)| *name)));
-            let seen: BTreeMap<_, _> =
-                expected.iter().map(|(name, _)| (*name, books.state(&format!("program::{name}")))).collect();
+            let checked_run = server.finish(&run, &uids("program", expected.iter().map(|(name, _)| *name)));
+            let seen: BTreeMap<_, _> = expected
+                .iter()
+                .map(|(name, _)| (*name, checked_run.state(&format!("program::{name}"))))
+                .collect();
             assert_eq!(seen, expected.iter().copied().collect(), "{settings}");
-            books.assert_no_program_failures();
+            checked_run.assert_no_program_failures();
             assert_eq!(server.exit(), Some(0));
         }
     }
@@ -53,10 +55,10 @@ fn check_selected(world: &TestWorld, names: &[&str], state: &str) -> CheckedRun 
     let mut server = TestServer::initialized(world, &["program"]);
     let selected = uids("program", names.iter().copied());
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
-    selected.iter().for_each(|uid| assert_eq!(books.state(uid), state, "{:#}", books.test(uid)));
+    let checked_run = server.finish(&run, &selected);
+    selected.iter().for_each(|uid| assert_eq!(checked_run.state(uid), state, "{:#}", checked_run.test(uid)));
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
 fn catch2_programs() -> impl Iterator<Item = (Catch2Version, TestWorld)> {
@@ -108,13 +110,13 @@ fn main_that_runs_another_test_is_an_error() {
             [(&["last"][..], ""), (&["first", "last"], ""), (&["last"], "isolate = true\n")]
         {
             world.write("heeler.toml", &format!("[profile.default]\n{settings}"));
-            let books = check_selected(&world, names, "error");
-            let node = &books.programs["program"];
+            let checked_run = check_selected(&world, names, "error");
+            let node = &checked_run.programs["program"];
             let message = node["error.message"].as_str().unwrap();
             assert!(message.contains("fails ran but was not selected"), "{message}");
         }
-        let books = check_selected(&world, &["fails"], "failed");
-        books.assert_no_program_failures();
+        let checked_run = check_selected(&world, &["fails"], "failed");
+        checked_run.assert_no_program_failures();
     }
 }
 
@@ -132,11 +134,11 @@ fn program_of_catch2_with_hundreds_of_tests_is_listed() {
                 (0..tests.parse().unwrap()).map(|number| format!("added {number}")).collect();
             let all = names.iter().map(String::as_str).chain(CATCH2.map(|(name, _)| name));
             let run = server.run(None);
-            let books = server.finish(&run, &uids("program", all));
-            assert!(names.iter().all(|name| books.state(&format!("program::{name}")) == "passed"));
-            assert_eq!(books.state("program::fails"), "failed");
+            let checked_run = server.finish(&run, &uids("program", all));
+            assert!(names.iter().all(|name| checked_run.state(&format!("program::{name}")) == "passed"));
+            assert_eq!(checked_run.state("program::fails"), "failed");
             // A `main` that discards Catch2's result is a program failure.
-            assert_eq!(books.programs.is_empty(), code.is_empty(), "{books:#?}");
+            assert_eq!(checked_run.programs.is_empty(), code.is_empty(), "{checked_run:#?}");
             assert_eq!(server.exit(), Some(0));
         }
     }

@@ -91,8 +91,8 @@ fn places_of_all_failures_are_as_absolute_as_that_of_their_test() {
     assert!(compiler.status().unwrap().success(), "scripts/test installs the frameworks");
     let mut server = TestServer::initialized(&world, &["relative"]);
     let run = server.run(None);
-    let books = server.finish(&run, &["relative::Suite.Case".to_owned()]);
-    let node = books.test("relative::Suite.Case");
+    let checked_run = server.finish(&run, &["relative::Suite.Case".to_owned()]);
+    let node = checked_run.test("relative::Suite.Case");
     let file = node["location.file"].as_str().unwrap();
     assert_eq!(Path::new(file), world.path("relative.cc"), "{node:#}");
     let failures = node["heeler.failures"].as_array().unwrap();

@@ -85,12 +85,12 @@ fn crash_attachments_have_stable_names() {
             server.initialize(json!({"testing": testing}));
             let selected = uids("evidence", ["Speaks.Crashes", "Z.IsLast"]);
             let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-            let books = server.finish(&run, &selected);
+            let checked_run = server.finish(&run, &selected);
             // The isolated rerun that confirms the crash has separate files. The test's node lists the files
             // of the reported crash.
-            let of_test = of_node(books.test("evidence::Speaks.Crashes"));
+            let of_test = of_node(checked_run.test("evidence::Speaks.Crashes"));
             check_names(&of_test, &names);
-            let of_answer = of_list(&books.response["result"]["attachments"]);
+            let of_answer = of_list(&checked_run.response["result"]["attachments"]);
             assert!(of_answer.is_superset(&of_test), "{of_test:#?} {of_answer:#?}");
             let events = server.recorder.events();
             let lists = stream(&events, &run);
@@ -146,8 +146,8 @@ fn dump_after_last_test_precedes_completion() {
     let mut server = TestServer::with_callback(&world, &["deaths"], |_| ListenerBehaviour::Normal);
     let selected = uids("deaths", ["First.One", "First.Two"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
-    books.assert_all("passed");
+    let checked_run = server.finish(&run, &selected);
+    checked_run.assert_all("passed");
     let events = server.recorder.events();
     let place =
         |is_wanted: &dyn Fn(&RecordedEvent) -> bool| events.iter().position(is_wanted).expect("it is there");
@@ -161,7 +161,7 @@ fn dump_after_last_test_precedes_completion() {
     let end = place(&|event| event.params(STREAM).is_some_and(|params| params["attachments"].is_null()));
     let completion = place(&|event| event.params(UPDATES).is_some_and(|params| params["changes"].is_null()));
     assert!(dump < end && end < completion, "{dump} {end} {completion}");
-    assert_eq!(of_stream(&events, &run), of_list(&books.response["result"]["attachments"]));
+    assert_eq!(of_stream(&events, &run), of_list(&checked_run.response["result"]["attachments"]));
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -169,24 +169,24 @@ fn dump_after_last_test_precedes_completion() {
 fn watchdog_attaches_crash_files_after_coordinator_death() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
     let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
     // The first test also crashes in isolation, which confirms the crash.
     for _ in 0..2 {
-        let guest = std::iter::repeat_with(|| meet.next_test()).find(|guest| {
-            let is_first = guest.test_name.ends_with("/0");
-            guest.send_command(if is_first { b's' } else { b'p' });
+        let connected = std::iter::repeat_with(|| rendezvous.next_test()).find(|connected| {
+            let is_first = connected.test_name.ends_with("/0");
+            connected.send_command(if is_first { b's' } else { b'p' });
             is_first
         });
-        guest.expect("it comes").wait_gone();
+        connected.expect("it comes").wait_gone();
     }
     server.wait_state("meet::N/Meet.Case/0", "error");
     signal(server.pid(), "KILL");
     server.wait_gone();
-    let books = server.finish_orphaned(&run, &selected);
-    let files = of_node(books.test("meet::N/Meet.Case/0"));
+    let checked_run = server.finish_orphaned(&run, &selected);
+    let files = of_node(checked_run.test("meet::N/Meet.Case/0"));
     assert!(files.iter().any(|file| file.ends_with("meet.N_Meet.Case_0.dmp") && file.exists()), "{files:#?}");
     let events = server.recorder.events();
     assert!(of_stream(&events, &run).is_superset(&files), "{:#?}", of_stream(&events, &run));
@@ -197,18 +197,18 @@ fn watchdog_attaches_crash_files_after_coordinator_death() {
 fn crash_awaiting_isolated_rerun_survives_coordinator_death() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
     let selected = uids("meet", ["N/Meet.Case/0"]);
     let run = server.run(Some(&["meet::N/Meet.Case/0"]));
-    meet.next_test().send_command(b's');
+    rendezvous.next_test().send_command(b's');
     // This is the isolated rerun.
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     signal(server.pid(), "KILL");
-    guest.wait_gone();
+    connected.wait_gone();
     server.wait_gone();
-    let books = server.finish_orphaned(&run, &selected);
-    let node = books.test("meet::N/Meet.Case/0");
+    let checked_run = server.finish_orphaned(&run, &selected);
+    let node = checked_run.test("meet::N/Meet.Case/0");
     assert!(node["error.message"].as_str().unwrap().contains("SIGSEGV"), "{node:#}");
     assert!(node["error.stacktrace"].as_str().unwrap().contains("frames of raise()"), "{node:#}");
     let files = of_node(node);
@@ -220,30 +220,30 @@ fn crash_awaiting_isolated_rerun_survives_coordinator_death() {
 fn dead_workers_attachments_are_still_sent() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
     let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
     let mut crashes = 0;
     let mut is_killed = false;
     while crashes < 2 || !is_killed {
-        let guest = meet.next_test();
-        if guest.test_name.ends_with("/0") {
+        let connected = rendezvous.next_test();
+        if connected.test_name.ends_with("/0") {
             crashes += 1;
-            guest.send_command(b's');
+            connected.send_command(b's');
         } else if is_killed {
-            guest.send_command(b'p');
+            connected.send_command(b'p');
         } else {
             is_killed = true;
             signal(server.processes(ProcessRole::Worker)[0], "KILL");
         }
-        guest.wait_gone();
+        connected.wait_gone();
     }
-    server.release_tests_until_done(&meet, &[&run]);
-    let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
-    let files = of_node(books.test("meet::N/Meet.Case/0"));
-    assert!(files.iter().any(|file| file.extension().is_some_and(|end| end == "dmp")), "{books:#?}");
-    let of_answer = of_list(&books.response["result"]["attachments"]);
+    server.release_tests_until_done(&rendezvous, &[&run]);
+    let checked_run = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+    let files = of_node(checked_run.test("meet::N/Meet.Case/0"));
+    assert!(files.iter().any(|file| file.extension().is_some_and(|end| end == "dmp")), "{checked_run:#?}");
+    let of_answer = of_list(&checked_run.response["result"]["attachments"]);
     assert!(of_answer.is_superset(&files), "{files:#?} {of_answer:#?}");
     assert_eq!(of_stream(&server.recorder.events(), &run), of_answer);
     assert_eq!(server.exit(), Some(0));
@@ -259,15 +259,15 @@ enum Victim {
 }
 
 /// Crashes the first test; returns when the second test is running.
-fn crash_first(meet: &TestRendezvous, server: &TestServer<'_>) -> ConnectedTest {
+fn crash_first(rendezvous: &TestRendezvous, server: &TestServer<'_>) -> ConnectedTest {
     loop {
-        let guest = meet.next_test();
-        if guest.test_name.ends_with("/1") {
+        let connected = rendezvous.next_test();
+        if connected.test_name.ends_with("/1") {
             server.wait_state("meet::N/Meet.Case/0", "error");
-            return guest;
+            return connected;
         }
-        guest.send_command(b's');
-        guest.wait_gone();
+        connected.send_command(b's');
+        connected.wait_gone();
     }
 }
 
@@ -294,7 +294,7 @@ fn check_files_of_crash(victim: Victim, is_listening: bool) {
         world.env("HEELER_FAIL_ONCE", world.path("points").to_str().unwrap());
         world.env("HEELER_FAIL", "watchdog.due:1:kill");
     }
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = if is_listening {
         TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal)
     } else {
@@ -304,7 +304,7 @@ fn check_files_of_crash(victim: Victim, is_listening: bool) {
     };
     let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let guest = crash_first(&meet, &server);
+    let connected = crash_first(&rendezvous, &server);
     // The first test has crashed: its files arrive on the same connection as its result.
     let is_result = |event: &&RecordedEvent| {
         let changes = event.params(UPDATES).and_then(|params| params["changes"].as_array());
@@ -319,17 +319,17 @@ fn check_files_of_crash(victim: Victim, is_listening: bool) {
     // Kill the victim while the second test runs.
     if let Victim::Process(role) = victim {
         signal(server.processes(role)[0], "KILL");
-        guest.wait_gone();
+        connected.wait_gone();
     } else {
-        guest.release();
+        connected.release();
     }
     // Every file is sent once, and the response names all of them.
-    server.release_tests_until_done(&meet, &[&run]);
-    let books = server.finish_as(&run, &selected, ExpectedDelivery::Once);
+    server.release_tests_until_done(&rendezvous, &[&run]);
+    let checked_run = server.finish_as(&run, &selected, ExpectedDelivery::Once);
     let events = server.recorder.events();
     let sent = of_stream(&events, &run);
-    assert!(sent.is_superset(&of_node(books.test("meet::N/Meet.Case/0"))), "{sent:#?}");
-    assert_eq!(sent, of_list(&books.response["result"]["attachments"]), "{victim:?}");
+    assert!(sent.is_superset(&of_node(checked_run.test("meet::N/Meet.Case/0"))), "{sent:#?}");
+    assert_eq!(sent, of_list(&checked_run.response["result"]["attachments"]), "{victim:?}");
     assert!(stream(&events, &run).last().unwrap().is_null());
     assert_eq!(server.exit(), Some(0));
 }

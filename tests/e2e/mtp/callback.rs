@@ -43,15 +43,15 @@ fn run(
     let (world, selected) = world(cases);
     let mut server = TestServer::with_callback(&world, &["big"], choose);
     let run = server.run(None);
-    let books = server.finish_as(&run, &selected, delivery);
-    books.assert_all("passed");
-    assert!(books.response.get("error").is_none(), "{}", books.response);
+    let checked_run = server.finish_as(&run, &selected, delivery);
+    checked_run.assert_all("passed");
+    assert!(checked_run.response.get("error").is_none(), "{}", checked_run.response);
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
-fn proof_levels(books: &CheckedRun) -> BTreeSet<&str> {
-    let levels = books.log.iter().filter_map(|log| log.split_once("with proof level \""));
+fn proof_levels(checked_run: &CheckedRun) -> BTreeSet<&str> {
+    let levels = checked_run.log.iter().filter_map(|log| log.split_once("with proof level \""));
     levels.map(|(_, level)| level.trim_end_matches('"')).collect()
 }
 
@@ -62,12 +62,19 @@ fn workers_and_watchdog_each_connect_once() {
     // Runs of the same session share the connections.
     for _ in 0..3 {
         let run = server.run(None);
-        let books = server.finish(&run, &selected);
-        books.assert_all("passed").assert_no_program_failures();
-        assert!(books.results_on.values().all(|on| *on != ClientConnection::Main), "{:?}", books.results_on);
-        let workers: BTreeSet<_> = books.results_on.values().collect();
-        assert!(!workers.contains(&books.completion_on) && books.completion_on != ClientConnection::Main);
-        assert!(proof_levels(&books).is_empty(), "{:?}", books.log);
+        let checked_run = server.finish(&run, &selected);
+        checked_run.assert_all("passed").assert_no_program_failures();
+        assert!(
+            checked_run.results_on.values().all(|on| *on != ClientConnection::Main),
+            "{:?}",
+            checked_run.results_on
+        );
+        let workers: BTreeSet<_> = checked_run.results_on.values().collect();
+        assert!(
+            !workers.contains(&checked_run.completion_on)
+                && checked_run.completion_on != ClientConnection::Main
+        );
+        assert!(proof_levels(&checked_run).is_empty(), "{:?}", checked_run.log);
     }
     let connections = server.callback().connections();
     assert!((2..=3).contains(&connections), "{connections} connections");
@@ -78,13 +85,13 @@ fn workers_and_watchdog_each_connect_once() {
 fn test_that_began_on_the_main_connection_runs_again_behind_a_barrier_there() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\nhistory = false\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     // The refused port makes the worker send its updates over the main connection.
     let mut server = TestServer::start(&world, &["meet"]);
     server.initialize(json!({"testing": {"callbackProvider": {"port": refused_port()}}}));
     let selected = uids("meet", ["N/Meet.Case/0"]);
     let run = server.run(Some(&[selected[0].as_str()]));
-    meet.next_test().send_command(b's');
+    rendezvous.next_test().send_command(b's');
     let (barrier, is_begun) = server.recorder.wait("a barrier on the main connection", |events| {
         let is_barrier = |event: &&RecordedEvent| {
             let message = event.message().filter(|_| event.on == ClientConnection::Main);
@@ -100,9 +107,9 @@ fn test_that_began_on_the_main_connection_runs_again_behind_a_barrier_there() {
     });
     assert_eq!(is_begun, 1, "the second attempt has not begun");
     server.send(&json!({"jsonrpc": "2.0", "id": barrier, "result": null}));
-    meet.next_test().release();
-    let books = server.finish(&run, &selected);
-    assert!(books.response["error"].is_null());
+    rendezvous.next_test().release();
+    let checked_run = server.finish(&run, &selected);
+    assert!(checked_run.response["error"].is_null());
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -134,18 +141,26 @@ fn attachments_are_sent_only_on_request() {
 
 #[test]
 fn barrier_response_with_result_is_accepted() {
-    let books = run(CASES, ExpectedDelivery::Once, |_| ListenerBehaviour::RespondsWithResult);
-    assert!(proof_levels(&books).is_empty(), "{:?}", books.log);
+    let checked_run = run(CASES, ExpectedDelivery::Once, |_| ListenerBehaviour::RespondsWithResult);
+    assert!(proof_levels(&checked_run).is_empty(), "{:?}", checked_run.log);
 }
 
 #[test]
 fn client_that_answers_nothing_receives_everything_once_over_the_main_connection() {
-    let books = run(CASES, ExpectedDelivery::Once, |_| ListenerBehaviour::NeverResponds);
-    assert_eq!(books.completion_on, ClientConnection::Main);
-    assert!(books.results_on.values().all(|on| *on == ClientConnection::Main), "{:?}", books.results_on);
-    assert!(proof_levels(&books).is_empty(), "the order of one connection is proof: {:?}", books.log);
-    let said = books.log.iter().filter(|log| log.contains("did not answer a request there")).count();
-    assert!((1..=2).contains(&said), "once for each worker that has waited: {:?}", books.log);
+    let checked_run = run(CASES, ExpectedDelivery::Once, |_| ListenerBehaviour::NeverResponds);
+    assert_eq!(checked_run.completion_on, ClientConnection::Main);
+    assert!(
+        checked_run.results_on.values().all(|on| *on == ClientConnection::Main),
+        "{:?}",
+        checked_run.results_on
+    );
+    assert!(
+        proof_levels(&checked_run).is_empty(),
+        "the order of one connection is proof: {:?}",
+        checked_run.log
+    );
+    let said = checked_run.log.iter().filter(|log| log.contains("did not answer a request there")).count();
+    assert!((1..=2).contains(&said), "once for each worker that has waited: {:?}", checked_run.log);
 }
 
 /// A TCP server that echoes the bytes it receives.
@@ -180,11 +195,11 @@ fn own_requests_that_come_back_are_no_answers_of_a_client() {
         server.initialize(json!({"testing": {"attachmentsSupport": true, "callbackProvider": provider}}));
         for _ in 0..2 {
             let run = server.run(None);
-            let books = server.finish(&run, &selected);
-            books.assert_all("passed");
-            assert_eq!(books.completion_on, ClientConnection::Main);
+            let checked_run = server.finish(&run, &selected);
+            checked_run.assert_all("passed");
+            assert_eq!(checked_run.completion_on, ClientConnection::Main);
             let is_said = |log: &String| log.contains("the listener is not a test client, because it sends");
-            assert!(books.log.iter().any(is_said), "{:?}", books.log);
+            assert!(checked_run.log.iter().any(is_said), "{:?}", checked_run.log);
         }
         assert_eq!(server.exit(), Some(0));
     }
@@ -192,31 +207,35 @@ fn own_requests_that_come_back_are_no_answers_of_a_client() {
 
 #[test]
 fn unread_callback_falls_back_to_main_connection() {
-    let books = run(20_000, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::NeverReads);
-    assert_eq!(books.completion_on, ClientConnection::Main);
-    assert!(books.log.iter().any(|log| log.contains("did not answer a request there")), "{:?}", books.log);
+    let checked_run = run(20_000, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::NeverReads);
+    assert_eq!(checked_run.completion_on, ClientConnection::Main);
+    assert!(
+        checked_run.log.iter().any(|log| log.contains("did not answer a request there")),
+        "{:?}",
+        checked_run.log
+    );
 }
 
 #[test]
 fn slow_callback_falls_back_to_main_connection() {
-    let books = run(20_000, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::OneByteASecond);
-    assert_eq!(books.completion_on, ClientConnection::Main);
+    let checked_run = run(20_000, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::OneByteASecond);
+    assert_eq!(checked_run.completion_on, ClientConnection::Main);
 }
 
 #[test]
 fn connection_closed_midway_moves_rest_elsewhere() {
     // A worker opens the first connection.
-    let books = run(2000, ExpectedDelivery::AtLeastOnce, |number| match number {
+    let checked_run = run(2000, ExpectedDelivery::AtLeastOnce, |number| match number {
         0 => ListenerBehaviour::ClosesAfter(2),
         _ => ListenerBehaviour::Normal,
     });
-    assert_ne!(books.completion_on, ClientConnection::Callback(0));
+    assert_ne!(checked_run.completion_on, ClientConnection::Callback(0));
 }
 
 #[test]
 fn closed_callbacks_fall_back_to_main_connection() {
-    let books = run(CASES, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::ClosesAfter(1));
-    assert_eq!(books.completion_on, ClientConnection::Main);
+    let checked_run = run(CASES, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::ClosesAfter(1));
+    assert_eq!(checked_run.completion_on, ClientConnection::Main);
 }
 
 #[test]
@@ -248,8 +267,8 @@ fn slow_client_gets_everything_once() {
         world.write("heeler.toml", world_is_patient);
         let mut server = TestServer::with_callback(&world, &["big"], move |_| behaviour);
         let run = server.run(None);
-        let books = server.finish(&run, &selected);
-        assert!(proof_levels(books.assert_all("passed")).is_empty(), "{:?}", books.log);
+        let checked_run = server.finish(&run, &selected);
+        assert!(proof_levels(checked_run.assert_all("passed")).is_empty(), "{:?}", checked_run.log);
         assert_eq!(server.exit(), Some(0));
     }
 }
@@ -261,10 +280,10 @@ fn refused_callback_port_loses_no_result() {
     let mut server = TestServer::start(&world, &["big"]);
     server.initialize(serde_json::json!({"testing": {"callbackProvider": {"port": port}}}));
     let run = server.run(None);
-    let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
-    books.assert_all("passed");
-    assert_eq!(books.completion_on, ClientConnection::Main);
-    assert!(books.log.iter().any(|log| log.contains(&port.to_string())), "{:?}", books.log);
+    let checked_run = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+    checked_run.assert_all("passed");
+    assert_eq!(checked_run.completion_on, ClientConnection::Main);
+    assert!(checked_run.log.iter().any(|log| log.contains(&port.to_string())), "{:?}", checked_run.log);
     assert_eq!(server.exit(), Some(0));
 }
 

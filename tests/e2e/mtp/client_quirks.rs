@@ -128,22 +128,22 @@ fn request_ids_return_with_their_type() {
 #[test]
 fn cancel_distinguishes_string_and_number_ids() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     server.skip_schema_checks();
     let uid = "meet::N/Meet.Case/0";
     server.send(&request("7", "testing/runTests", json!({"runId": run_id(7), "tests": [{"uid": uid}]})));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     server.notify("$/cancelRequest", json!({"id": 7}));
     // The response to this request shows that the cancellation has been processed.
     assert_eq!(server.request_and_wait("no/such/method", json!({}))["error"]["code"], -32601);
-    guest.release();
+    connected.release();
     assert!(server.wait_response("7").get("error").is_none());
     server.send(&request("8", "testing/runTests", json!({"runId": run_id(8), "tests": [{"uid": uid}]})));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     server.notify("$/cancelRequest", json!({"id": "8"}));
     assert_eq!(server.wait_response("8")["error"]["code"], -32800);
-    guest.wait_gone();
+    connected.wait_gone();
 }
 
 /// Requests a run with these parameters and a run id.
@@ -233,13 +233,13 @@ fn completion_has_null_changes() {
 #[test]
 fn half_closed_client_is_disconnected() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     server.run(Some(&["meet::Away.Family"]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     // The client can still read standard output after it has closed standard input.
     server.disconnect();
-    guest.wait_gone();
+    connected.wait_gone();
     server.wait_gone();
     world.check_tidy();
 }

@@ -45,10 +45,10 @@ fn all(server: &TestServer<'_>, (run, cases): (&RequestedRun, &[&'static str]), 
 fn later_run_gets_next_free_slot() {
     for is_listening in [true, false] {
         let world = world(2);
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         let mut server = start(&world, is_listening);
         let first = run(&mut server, &CASES);
-        let guests = [meet.next_test(), meet.next_test()];
+        let guests = [rendezvous.next_test(), rendezvous.next_test()];
         assert_eq!(
             [&*guests[0].test_name, &*guests[1].test_name].iter().filter(|who| who.ends_with("/3")).count(),
             0
@@ -58,12 +58,12 @@ fn later_run_gets_next_free_slot() {
         let [one, other] = guests;
         one.release();
         // The second run gets this slot, although Case/2 of the first run was requested earlier.
-        let next = meet.next_test();
+        let next = rendezvous.next_test();
         assert_eq!(next.test_name, CASES[3], "{is_listening}");
         assert!(server.processes(ProcessRole::Guard).len() <= 2);
         next.release();
         other.release();
-        server.release_tests_until_done(&meet, &[&first, &second]);
+        server.release_tests_until_done(&rendezvous, &[&first, &second]);
         all(&server, (&first, &CASES), ExpectedDelivery::Once);
         all(&server, (&second, &CASES[3..]), ExpectedDelivery::Once);
         assert_eq!(server.exit(), Some(0));
@@ -73,18 +73,18 @@ fn later_run_gets_next_free_slot() {
 #[test]
 fn runs_alternate_on_one_slot() {
     let world = world(1);
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = start(&world, false);
     let first = run(&mut server, &CASES[..2]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     let second = run(&mut server, &CASES[2..]);
     wait_begun(&mut server, 902);
-    guest.release();
+    connected.release();
     let order: Vec<_> = std::iter::repeat_with(|| {
-        let guest = meet.next_test();
-        let who = guest.test_name.clone();
+        let connected = rendezvous.next_test();
+        let who = connected.test_name.clone();
         assert_eq!(server.processes(ProcessRole::Guard).len(), 1);
-        guest.release();
+        connected.release();
         who
     })
     .take(3)
@@ -98,12 +98,12 @@ fn runs_alternate_on_one_slot() {
 #[test]
 fn discovery_completes_during_run() {
     let world = world(1);
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = start(&world, true);
     let first = run(&mut server, &CASES[..1]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     wait_begun(&mut server, 903);
-    guest.release();
+    connected.release();
     all(&server, (&first, &CASES[..1]), ExpectedDelivery::Once);
     assert_eq!(server.exit(), Some(0));
 }
@@ -112,21 +112,21 @@ fn discovery_completes_during_run() {
 fn cancel_ends_only_its_run() {
     for (is_listening, is_by_request) in [(true, true), (false, true), (false, false)] {
         let world = world(2);
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         let mut server = start(&world, is_listening);
         let first = run(&mut server, &CASES[..1]);
-        let kept = meet.next_test();
+        let kept = rendezvous.next_test();
         let second = run(&mut server, &CASES[1..]);
-        let lost = meet.next_test();
+        let lost = rendezvous.next_test();
         assert_eq!(lost.test_name, CASES[1]);
         if is_by_request {
             server.notify("$/cancelRequest", json!({"id": second.request}));
         } else {
             server.notify("testing/cancelTestRun", json!({"runId": second.run_id}));
         }
-        let books = server.finish(&second, &uids("meet", CASES)[1..]);
-        assert_eq!(books.response["error"]["code"], -32800);
-        books.assert_all("cancelled");
+        let checked_run = server.finish(&second, &uids("meet", CASES)[1..]);
+        assert_eq!(checked_run.response["error"]["code"], -32800);
+        checked_run.assert_all("cancelled");
         drop(lost);
         kept.release();
         all(&server, (&first, &CASES[..1]), ExpectedDelivery::Once);
@@ -156,21 +156,21 @@ fn run_without_workers_starts_new_ones() {
 #[test]
 fn run_id_in_use_is_refused() {
     let world = world(1);
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = start(&world, false);
     let first = run(&mut server, &CASES[..1]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     let answer = server.request_and_wait("testing/runTests", json!({"runId": first.run_id}));
     assert_eq!(answer["error"]["code"], -32602);
     assert!(answer["error"]["message"].as_str().unwrap().contains("in use"), "{answer}");
-    guest.release();
+    connected.release();
     all(&server, (&first, &CASES[..1]), ExpectedDelivery::Once);
     // The run id can be reused.
     let again = server.request(
         "testing/runTests",
         json!({"runId": first.run_id, "tests": [{"uid": "meet::N/Meet.Case/1"}]}),
     );
-    meet.next_test().release();
+    rendezvous.next_test().release();
     assert!(server.wait_response(again).get("error").is_none());
     assert_eq!(server.exit(), Some(0));
 }
@@ -179,20 +179,20 @@ fn run_id_in_use_is_refused() {
 fn shared_workers_death_loses_no_result() {
     for is_listening in [true, false] {
         let world = world(1);
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         let mut server = start(&world, is_listening);
         let first = run(&mut server, &CASES[..2]);
-        let guest = meet.next_test();
+        let connected = rendezvous.next_test();
         let second = run(&mut server, &CASES[2..]);
         wait_begun(&mut server, 904);
-        guest.release();
-        let guest = meet.next_test();
-        assert_eq!(guest.test_name, CASES[2]);
+        connected.release();
+        let connected = rendezvous.next_test();
+        assert_eq!(connected.test_name, CASES[2]);
         for worker in server.processes(ProcessRole::Worker) {
             signal(worker, "KILL");
         }
-        guest.wait_gone();
-        server.release_tests_until_done(&meet, &[&first, &second]);
+        connected.wait_gone();
+        server.release_tests_until_done(&rendezvous, &[&first, &second]);
         all(&server, (&first, &CASES[..2]), ExpectedDelivery::AtLeastOnce);
         all(&server, (&second, &CASES[2..]), ExpectedDelivery::AtLeastOnce);
         assert_eq!(server.exit(), Some(0));
@@ -202,15 +202,15 @@ fn shared_workers_death_loses_no_result() {
 #[test]
 fn watchdog_death_in_two_runs_loses_no_result() {
     let world = world(2);
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = start(&world, true);
     let first = run(&mut server, &CASES[..2]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     let second = run(&mut server, &CASES[2..]);
     wait_begun(&mut server, 905);
     signal(server.processes(ProcessRole::Watchdog)[0], "KILL");
-    guest.wait_gone();
-    server.release_tests_until_done(&meet, &[&first, &second]);
+    connected.wait_gone();
+    server.release_tests_until_done(&rendezvous, &[&first, &second]);
     all(&server, (&first, &CASES[..2]), ExpectedDelivery::AtLeastOnce);
     all(&server, (&second, &CASES[2..]), ExpectedDelivery::AtLeastOnce);
     assert_eq!(server.exit(), Some(0));
@@ -219,18 +219,18 @@ fn watchdog_death_in_two_runs_loses_no_result() {
 #[test]
 fn coordinator_death_in_two_runs_completes_both() {
     let world = world(2);
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = start(&world, true);
     let first = run(&mut server, &CASES[..2]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     let second = run(&mut server, &CASES[2..]);
     wait_begun(&mut server, 906);
     // The second run gets a slot only after the first run's other test has ended.
-    let other = release_until(&meet, &CASES[2..]);
+    let other = release_until(&rendezvous, &CASES[2..]);
     signal(server.pid(), "KILL");
-    guest.wait_gone();
+    connected.wait_gone();
     other.wait_gone();
-    let (guest_name, other_name) = (guest.test_name, other.test_name);
+    let (guest_name, other_name) = (connected.test_name, other.test_name);
     for (run, cases) in [(&first, &CASES[..2]), (&second, &CASES[2..])] {
         let is_complete = |message: &Value| {
             message["method"] == "testing/testUpdates/tests"
@@ -241,7 +241,7 @@ fn coordinator_death_in_two_runs_completes_both() {
             events.iter().filter_map(|event| event.message()).any(is_complete).then_some(())
         });
         let selected = uids("meet", cases.iter().copied());
-        let books = crate::support::checked_run::CheckedRun::check(
+        let checked_run = crate::support::checked_run::CheckedRun::check(
             &server.recorder.events(),
             run,
             &selected,
@@ -250,19 +250,22 @@ fn coordinator_death_in_two_runs_completes_both() {
         let in_flight = [&guest_name, &other_name].map(|who| format!("meet::{who}"));
         let flown: Vec<_> = in_flight.iter().filter(|uid| selected.contains(uid)).collect();
         assert_eq!(flown.len(), 1, "{in_flight:?}");
-        assert_eq!(books.state(flown[0]), "error");
+        assert_eq!(checked_run.state(flown[0]), "error");
     }
     server.wait_gone();
 }
 
 /// Releases tests until one of `cases` connects; returns that test.
-fn release_until(meet: &TestRendezvous, cases: &[&'static str]) -> crate::support::rendezvous::ConnectedTest {
+fn release_until(
+    rendezvous: &TestRendezvous,
+    cases: &[&'static str],
+) -> crate::support::rendezvous::ConnectedTest {
     loop {
-        let guest = meet.next_test();
-        if cases.contains(&&*guest.test_name) {
-            return guest;
+        let connected = rendezvous.next_test();
+        if cases.contains(&&*connected.test_name) {
+            return connected;
         }
-        guest.release();
+        connected.release();
     }
 }
 
@@ -276,9 +279,9 @@ fn run_cancelled_while_listing_reports_selected_tests() {
         let worker_lists = || !server.processes(ProcessRole::Guard).is_empty();
         assert!(worker_lists());
         server.notify("$/cancelRequest", json!({"id": run.request}));
-        let books = server.finish(&run, &named.map(str::to_owned));
-        assert_eq!(books.response["error"]["code"], -32800);
-        books.assert_all("cancelled");
+        let checked_run = server.finish(&run, &named.map(str::to_owned));
+        assert_eq!(checked_run.response["error"]["code"], -32800);
+        checked_run.assert_all("cancelled");
         assert_eq!(server.exit(), Some(0));
     }
 }
@@ -286,10 +289,10 @@ fn run_cancelled_while_listing_reports_selected_tests() {
 #[test]
 fn request_beyond_the_limit_of_open_ones_is_refused_and_others_go_on() {
     let world = world(1);
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = start(&world, false);
     let first = run(&mut server, &CASES[..1]);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     // All these runs wait for the only slot.
     let waiting: Vec<_> = (0..63).map(|_| run(&mut server, &CASES[1..2])).collect();
     let refused = run(&mut server, &CASES[..1]);
@@ -300,7 +303,7 @@ fn request_beyond_the_limit_of_open_ones_is_refused_and_others_go_on() {
         server.notify("$/cancelRequest", json!({"id": run.request}));
         assert_eq!(server.wait_response(run.request)["error"]["code"], -32800);
     }
-    guest.release();
+    connected.release();
     all(&server, (&first, &CASES[..1]), ExpectedDelivery::Once);
     assert_eq!(server.exit(), Some(0));
 }

@@ -196,14 +196,14 @@ fn debug_run_runs_tests_singly_in_turn() {
         let success = [json!({}), json!({"success": null}), Value::Null];
         respond(&mut server, &asked, success[number].clone());
     }
-    let books = finish(&server, &run, &tests);
+    let checked_run = finish(&server, &run, &tests);
     assert_eq!(
-        (books.state(tests[0]), books.state(tests[1]), books.state(tests[2])),
+        (checked_run.state(tests[0]), checked_run.state(tests[1]), checked_run.state(tests[2])),
         ("passed", "passed", "error")
     );
     assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), pids);
     // The process was not traced, and the crash is not confirmed by an isolated rerun.
-    assert_eq!(books.response["result"]["attachments"], json!([]), "{}", books.response);
+    assert_eq!(checked_run.response["result"]["attachments"], json!([]), "{}", checked_run.response);
     assert_eq!(log_of(&server, "without a debugger"), Vec::<String>::new());
     assert_eq!(server.exit(), Some(0));
 }
@@ -224,12 +224,12 @@ fn declined_attach_runs_tests_normally() {
         let mut message = json!({"jsonrpc": "2.0", "id": asked.id});
         message.as_object_mut().unwrap().extend(refusal.as_object().unwrap().clone());
         server.send(&message);
-        let books = finish(&server, &run, &tests);
-        books.assert_all("error");
+        let checked_run = finish(&server, &run, &tests);
+        checked_run.assert_all("error");
         // The same process is traced again, so the crash has a stack trace and a dump.
         assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [asked.pid]);
-        assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
-        let files = books.response["result"]["attachments"].to_string();
+        assert!(checked_run.message(tests[0]).contains("SIGSEGV"), "{}", checked_run.message(tests[0]));
+        let files = checked_run.response["result"]["attachments"].to_string();
         assert!(files.contains(".dmp"), "{files}");
         let log = log_of(&server, "without a debugger");
         assert!(log.len() == 1 && log[0].contains("kinds::Crash.Segv"), "{log:?}");
@@ -283,9 +283,9 @@ fn cancelled_run_withdraws_attach_and_kills_process() {
     let run = begin_debug_run(&mut server, 1, &tests);
     let asked = wait_attach_request(&server, 0);
     server.notify(CANCEL, json!({"id": run.request}));
-    let books = finish(&server, &run, &tests);
-    books.assert_all("cancelled");
-    assert_eq!(books.response["error"]["code"], -32800);
+    let checked_run = finish(&server, &run, &tests);
+    checked_run.assert_all("cancelled");
+    assert_eq!(checked_run.response["error"]["code"], -32800);
     assert_eq!(cancelled_requests(&server), [asked.id]);
     assert_eq!(state(asked.pid), None);
     assert!(world.starts().is_empty(), "nothing of the program has run");
@@ -315,9 +315,9 @@ fn second_exit_during_debug_run_leaves_nothing_behind() {
     server.notify("exit", json!({}));
     assert_eq!(server.exit(), Some(0));
     assert_eq!(state(asked.pid), None);
-    let books =
+    let checked_run =
         CheckedRun::check(&recorder.events(), &run, &["kinds::Math.Add".to_owned()], ExpectedDelivery::Once);
-    books.assert_all("cancelled");
+    checked_run.assert_all("cancelled");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn worker_death_while_attaching_repeats_attach_request() {
         let run = begin_debug_run(&mut server, 1, &tests);
         let first = wait_attach_request(&server, 0);
         signal(server.processes(role)[0], "KILL");
-        let books = if role == ProcessRole::Guard {
+        let checked_run = if role == ProcessRole::Guard {
             // The process exited with its guard before its test began, so Heeler retries the test once.
             let second = wait_attach_request(&server, 1);
             respond(&mut server, &second, json!({"success": true}));
@@ -340,7 +340,7 @@ fn worker_death_while_attaching_repeats_attach_request() {
             respond(&mut server, &second, json!({"success": true}));
             finish(&server, &run, &tests)
         };
-        books.assert_all("passed");
+        checked_run.assert_all("passed");
         assert_eq!(cancelled_requests(&server), [first.id], "{role:?}");
         assert_eq!(server.exit(), Some(0));
     }

@@ -133,9 +133,9 @@ fn client_without_attach_launches_tests() {
         assert_eq!(world.starts().len(), 1);
         answer(&mut server, &second, json!({}));
         second.launch_under_gdb(&["run"]).output();
-        let books = finish(&server, &run, &tests);
-        assert_eq!((books.state(tests[0]), books.state(tests[1])), ("failed", "passed"));
-        assert_eq!(books.test(tests[1])["standardError"], "written to standard error\n");
+        let checked_run = finish(&server, &run, &tests);
+        assert_eq!((checked_run.state(tests[0]), checked_run.state(tests[1])), ("failed", "passed"));
+        assert_eq!(checked_run.test(tests[1])["standardError"], "written to standard error\n");
         assert_eq!((cancelled_requests(&server), log_of(&server, "kinds")), (vec![], vec![]));
         let attached = server.recorder.events();
         let attached =
@@ -187,12 +187,16 @@ fn declined_launch_runs_tests_normally() {
             message.as_object_mut().unwrap().extend(refusal.as_object().unwrap().clone());
             server.send(&message);
         }
-        let books = finish(&server, &run, &tests);
-        books.assert_all("error");
+        let checked_run = finish(&server, &run, &tests);
+        checked_run.assert_all("error");
         // The held process ran the test and is traced again, so the crash has a dump.
         assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [held]);
-        assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
-        assert!(books.response["result"]["attachments"].to_string().contains(".dmp"), "{}", books.response);
+        assert!(checked_run.message(tests[0]).contains("SIGSEGV"), "{}", checked_run.message(tests[0]));
+        assert!(
+            checked_run.response["result"]["attachments"].to_string().contains(".dmp"),
+            "{}",
+            checked_run.response
+        );
         let log = log_of(&server, "without a debugger");
         assert!(log.len() == 1 && log[0].contains(tests[0]), "{log:?}");
         assert_eq!(log[0].contains("debugger-timeout"), comes_to_nothing, "{log:?}");
@@ -219,17 +223,17 @@ fn crash_in_launched_test_is_reported() {
     assert!(said.contains("Catchpoint 1 "), "{said}");
     let said = wait_launch_request(&server, 1).launch_under_gdb(&["run", "bt 1", "kill"]).output();
     assert!(said.contains("SIGSEGV"), "{said}");
-    let books = finish(&server, &run, &tests);
-    books.assert_all("error");
-    let messages = [books.message(tests[0]), books.message(tests[1])];
+    let checked_run = finish(&server, &run, &tests);
+    checked_run.assert_all("error");
+    let messages = [checked_run.message(tests[0]), checked_run.message(tests[1])];
     assert!(messages.iter().all(|message| message.contains("in the debugger")), "{messages:?}");
     assert!(
         messages[0].contains("not run") && messages[0].contains("before the test started"),
         "{messages:?}"
     );
-    assert_eq!(books.test(tests[0])["outcome-kind"], "not-run");
-    assert_eq!(books.test(tests[1])["outcome-kind"], "lost");
-    books.assert_no_program_failures();
+    assert_eq!(checked_run.test(tests[0])["outcome-kind"], "not-run");
+    assert_eq!(checked_run.test(tests[1])["outcome-kind"], "lost");
+    checked_run.assert_no_program_failures();
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -262,9 +266,9 @@ fn cancelled_run_withdraws_or_kills_launch() {
         let launched = is_launched.then(|| offered.launch_under_gdb(&["run"]));
         let pid = is_launched.then(|| running_test_process(&world, &server, tests[0]));
         server.notify(CANCEL, json!({"id": run.request}));
-        let books = finish(&server, &run, &tests);
-        books.assert_all("cancelled");
-        assert_eq!(books.response["error"]["code"], -32800);
+        let checked_run = finish(&server, &run, &tests);
+        checked_run.assert_all("cancelled");
+        assert_eq!(checked_run.response["error"]["code"], -32800);
         assert_eq!(cancelled_requests(&server), if is_launched { vec![] } else { vec![offered.id] });
         pid.into_iter().for_each(wait_gone);
         drop(launched);
@@ -329,9 +333,16 @@ fn dialogue_reaches_a_test_that_a_debugger_launches() {
         let second = wait_launch_request(&server, 1);
         answer(&mut server, &second, json!({}));
         second.launch_under_gdb(&["run"]).output();
-        let books = finish(&server, &run, &tests);
-        assert_eq!((books.state(tests[0]), books.state(tests[1])), ("failed", "passed"), "{role}");
-        assert_eq!(books.message(tests[0]), "row 2: odd\nrows.rs:3: row 3: odd too");
-        assert!(books.test(tests[1])["standardOutput"].as_str().unwrap().contains("out of t06"), "{role}");
+        let checked_run = finish(&server, &run, &tests);
+        assert_eq!(
+            (checked_run.state(tests[0]), checked_run.state(tests[1])),
+            ("failed", "passed"),
+            "{role}"
+        );
+        assert_eq!(checked_run.message(tests[0]), "row 2: odd\nrows.rs:3: row 3: odd too");
+        assert!(
+            checked_run.test(tests[1])["standardOutput"].as_str().unwrap().contains("out of t06"),
+            "{role}"
+        );
     }
 }

@@ -20,38 +20,38 @@ const CASES: [&str; 2] = ["N/Meet.Case/0", "N/Meet.Case/1"];
 struct DrainingServer<'w> {
     server: TestServer<'w>,
     run: RequestedRun,
-    guest: Option<ConnectedTest>,
+    connected: Option<ConnectedTest>,
 }
 
 fn world() -> (TestWorld, TestRendezvous) {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
-    let meet = world.open_rendezvous();
-    (world, meet)
+    let rendezvous = world.open_rendezvous();
+    (world, rendezvous)
 }
 
 impl<'w> DrainingServer<'w> {
-    fn new(world: &'w TestWorld, meet: &TestRendezvous, exit: &Value) -> Self {
+    fn new(world: &'w TestWorld, rendezvous: &TestRendezvous, exit: &Value) -> Self {
         let mut server = TestServer::initialized(world, &["meet"]);
         let selected = selected();
         let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-        let guest = meet.next_test();
+        let connected = rendezvous.next_test();
         server.send(exit);
         // The response to this request shows that the server has processed `exit`.
         server.send(&request("late", "testing/discoverTests", json!({"runId": run_id(99)})));
         assert_eq!(server.wait_response("late")["error"]["code"], -32600, "it came after exit");
-        Self { server, run, guest: Some(guest) }
+        Self { server, run, connected: Some(connected) }
     }
 
     fn release_first(&mut self) {
-        self.guest.take().expect("it runs").release();
+        self.connected.take().expect("it runs").release();
     }
 
     fn wait_first_gone(&self) {
-        self.guest.as_ref().expect("it runs").wait_gone();
+        self.connected.as_ref().expect("it runs").wait_gone();
     }
 
-    fn books(&self) -> CheckedRun {
+    fn checked_run(&self) -> CheckedRun {
         CheckedRun::check(&self.server.recorder.events(), &self.run, &selected(), ExpectedDelivery::Once)
     }
 }
@@ -71,15 +71,15 @@ fn exit_request() -> Value {
 #[test]
 fn exit_drains_running_run() {
     for (exit, last) in [(exit_notification(), None), (exit_request(), Some(json!("bye")))] {
-        let (world, meet) = world();
-        let mut draining = DrainingServer::new(&world, &meet, &exit);
+        let (world, rendezvous) = world();
+        let mut draining = DrainingServer::new(&world, &rendezvous, &exit);
         draining.release_first();
         // The second test started after `exit`.
-        meet.next_test().release();
+        rendezvous.next_test().release();
         draining.server.wait_gone();
-        let books = draining.books();
-        books.assert_all("passed");
-        assert!(books.response.get("error").is_none(), "{}", books.response);
+        let checked_run = draining.checked_run();
+        checked_run.assert_all("passed");
+        assert!(checked_run.response.get("error").is_none(), "{}", checked_run.response);
         let events = draining.server.recorder.events();
         let responses: Vec<_> =
             events.iter().filter_map(|event| event.message()?.get("id").cloned()).collect();
@@ -92,33 +92,33 @@ fn exit_drains_running_run() {
 
 #[test]
 fn drained_run_keeps_its_time_limits() {
-    let (world, meet) = world();
+    let (world, rendezvous) = world();
     world
         .write("heeler.toml", "[profile.default]\njobs = 1\ntimeout = \"300ms\"\ngrace-period = \"100ms\"\n");
-    let mut draining = DrainingServer::new(&world, &meet, &exit_notification());
+    let mut draining = DrainingServer::new(&world, &rendezvous, &exit_notification());
     draining.wait_first_gone();
-    meet.next_test().release();
+    rendezvous.next_test().release();
     draining.server.wait_gone();
-    let books = draining.books();
+    let checked_run = draining.checked_run();
     let [first, second] = selected().try_into().unwrap();
-    assert_eq!((books.state(&first), books.state(&second)), ("timed-out", "passed"));
+    assert_eq!((checked_run.state(&first), checked_run.state(&second)), ("timed-out", "passed"));
     assert_eq!(draining.server.exit_code(), Some(0));
 }
 
 #[test]
 fn second_exit_or_signal_in_drain_cancels_run() {
     for second in ["exit", "TERM"] {
-        let (world, meet) = world();
-        let mut draining = DrainingServer::new(&world, &meet, &exit_notification());
+        let (world, rendezvous) = world();
+        let mut draining = DrainingServer::new(&world, &rendezvous, &exit_notification());
         match second {
             "exit" => draining.server.send(&exit_notification()),
             name => signal(draining.server.pid(), name),
         }
         draining.wait_first_gone();
         draining.server.wait_gone();
-        let books = draining.books();
-        books.assert_all("cancelled");
-        assert_eq!(books.response["error"]["code"], -32800);
+        let checked_run = draining.checked_run();
+        checked_run.assert_all("cancelled");
+        assert_eq!(checked_run.response["error"]["code"], -32800);
         assert_eq!(draining.server.exit_code(), Some(0), "{second}");
         world.check_tidy();
     }
@@ -126,8 +126,8 @@ fn second_exit_or_signal_in_drain_cancels_run() {
 
 #[test]
 fn disconnect_in_drain_ends_run() {
-    let (world, meet) = world();
-    let mut draining = DrainingServer::new(&world, &meet, &exit_notification());
+    let (world, rendezvous) = world();
+    let mut draining = DrainingServer::new(&world, &rendezvous, &exit_notification());
     draining.server.disconnect();
     draining.wait_first_gone();
     draining.server.wait_gone();
@@ -137,12 +137,12 @@ fn disconnect_in_drain_ends_run() {
 
 #[test]
 fn cancel_in_drain_is_obeyed() {
-    let (world, meet) = world();
-    let mut draining = DrainingServer::new(&world, &meet, &exit_notification());
+    let (world, rendezvous) = world();
+    let mut draining = DrainingServer::new(&world, &rendezvous, &exit_notification());
     draining.server.notify("$/cancelRequest", json!({"id": draining.run.request}));
     draining.wait_first_gone();
     draining.server.wait_gone();
-    draining.books().assert_all("cancelled");
+    draining.checked_run().assert_all("cancelled");
     assert_eq!(draining.server.exit_code(), Some(0));
 }
 
@@ -160,18 +160,18 @@ fn exit_drains_discovery() {
 #[test]
 fn signal_completes_run_before_exit() {
     for name in ["TERM", "INT"] {
-        let (world, meet) = world();
+        let (world, rendezvous) = world();
         let mut server = TestServer::initialized(&world, &["meet"]);
         let selected = selected();
         let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-        let guest = meet.next_test();
+        let connected = rendezvous.next_test();
         signal(server.pid(), name);
-        guest.wait_gone();
+        connected.wait_gone();
         server.wait_gone();
         let events = server.recorder.events();
-        let books = CheckedRun::check(&events, &run, &selected, ExpectedDelivery::Once);
-        books.assert_all("cancelled");
-        assert_eq!(books.response["error"]["code"], -32800);
+        let checked_run = CheckedRun::check(&events, &run, &selected, ExpectedDelivery::Once);
+        checked_run.assert_all("cancelled");
+        assert_eq!(checked_run.response["error"]["code"], -32800);
         world.check_tidy();
     }
 }

@@ -106,12 +106,12 @@ fn null_members_of_requests_are_absent() {
 #[test]
 fn null_members_of_cancels_name_nothing() {
     let world = TestWorld::with_gtest("meet");
-    let meet: TestRendezvous = world.open_rendezvous();
+    let rendezvous: TestRendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     server.skip_schema_checks();
     let selected = uids("meet", ["N/Meet.Case/0"]);
     let run = server.run(Some(&[&selected[0]]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     for (method, params) in [
         ("$/cancelRequest", json!({"id": null})),
         ("$/cancelRequest", Value::Null),
@@ -123,7 +123,7 @@ fn null_members_of_cancels_name_nothing() {
     // The response to this request shows that the cancels have been processed.
     server.send(&request("behind", "no/such/method", Value::Null));
     assert_eq!(server.wait_response("behind")["error"]["code"], -32601);
-    guest.release();
+    connected.release();
     server.finish(&run, &selected).assert_all("passed");
     assert_eq!(server.exit(), Some(0));
 }

@@ -18,12 +18,12 @@ fn outputs(events: &[RecordedEvent]) -> Vec<Value> {
 fn output_is_sent_while_its_test_runs() {
     for is_listening in [false, true] {
         let world = TestWorld::with_gtest("meet");
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         world.env("HEELER_FIXTURE_SAYS", LINE);
         let mut server = TestServer::with_optional_callback(&world, &["meet"], is_listening);
         let selected = uids("meet", ["N/Meet.Case/0"]);
         let run = server.run_with_options(901, &selected, &json!({"liveOutput": true}));
-        let running = meet.next_test();
+        let running = rendezvous.next_test();
         let node = server
             .recorder
             .wait("the output of the running test", |events| outputs(events).into_iter().next());
@@ -31,9 +31,9 @@ fn output_is_sent_while_its_test_runs() {
         assert_eq!(node["execution-state"], "in-progress");
         assert_eq!(node["heeler.output"], format!("{LINE}\n"));
         running.release();
-        let books = server.finish(&run, &selected);
+        let checked_run = server.finish(&run, &selected);
         // The result has the complete output, including the part sent earlier.
-        let output = books.test(&selected[0])["standardOutput"].as_str().unwrap();
+        let output = checked_run.test(&selected[0])["standardOutput"].as_str().unwrap();
         assert!(output.contains(LINE), "{output}");
         assert_eq!(outputs(&server.recorder.events()).len(), 1);
         assert_eq!(server.exit(), Some(0));
@@ -44,12 +44,12 @@ fn output_is_sent_while_its_test_runs() {
 fn output_is_not_sent_without_request() {
     for options in [json!({"liveOutput": false}), json!({"liveOutput": null}), json!(null)] {
         let world = TestWorld::with_gtest("meet");
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         world.env("HEELER_FIXTURE_SAYS", LINE);
         let mut server = TestServer::initialized(&world, &["meet"]);
         let selected = uids("meet", ["N/Meet.Case/0"]);
         let run = server.run_with_options(901, &selected, &options);
-        let running = meet.next_test();
+        let running = rendezvous.next_test();
         server.wait_state(&selected[0], "in-progress");
         running.release();
         server.finish(&run, &selected).assert_all("passed");

@@ -31,12 +31,12 @@ fn members(value: &Value) -> BTreeSet<&str> {
 }
 
 /// Runs a test and kills its worker, which produces log messages.
-fn lose_a_worker(meet: &TestRendezvous, server: &mut TestServer<'_>) -> RequestedRun {
+fn lose_a_worker(rendezvous: &TestRendezvous, server: &mut TestServer<'_>) -> RequestedRun {
     let run = server.run(Some(&["meet::Away.Family"]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     signal(server.processes(ProcessRole::Worker)[0], "KILL");
-    drop(guest);
-    meet.next_test().send_command(b'.');
+    drop(connected);
+    rendezvous.next_test().send_command(b'.');
     server.wait_response(run.request);
     run
 }
@@ -44,9 +44,9 @@ fn lose_a_worker(meet: &TestRendezvous, server: &mut TestServer<'_>) -> Requeste
 #[test]
 fn batched_log_message_has_test_uid() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = batching(&world, "meet");
-    let run = lose_a_worker(&meet, &mut server);
+    let run = lose_a_worker(&rendezvous, &mut server);
     let logs = received_notifications(&server, "client/log");
     let batch = logs.iter().find(|params| params.to_string().contains("died")).unwrap();
     assert_eq!(members(batch), BTreeSet::from(["runId", "messages"]));
@@ -61,9 +61,9 @@ fn batched_log_message_has_test_uid() {
 #[test]
 fn single_log_message_names_test_in_text() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
-    lose_a_worker(&meet, &mut server);
+    lose_a_worker(&rendezvous, &mut server);
     let logs = received_notifications(&server, "client/log");
     let single = logs.iter().find(|params| params.to_string().contains("died")).unwrap();
     assert_eq!(members(single), BTreeSet::from(["level", "message"]));
@@ -148,14 +148,14 @@ fn discovery_telemetry_precedes_response() {
 #[test]
 fn cancelled_run_sends_telemetry() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let run = server.run(Some(&["meet::Away.Family"]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     server.notify("$/cancelRequest", json!({"id": run.request}));
-    let books = server.finish(&run, &uids("meet", ["Away.Family"]));
-    drop(guest);
-    assert_eq!(books.response["error"]["code"], -32800);
+    let checked_run = server.finish(&run, &uids("meet", ["Away.Family"]));
+    drop(connected);
+    assert_eq!(checked_run.response["error"]["code"], -32800);
     assert!(places(&server, &run, "heeler/run").is_sorted());
     assert_eq!(received_notifications(&server, "telemetry/update")[0]["metrics"]["cancelled"], 1);
     assert_eq!(server.exit(), Some(0));
@@ -362,8 +362,8 @@ fn resent_results_keep_members_and_groups() {
     let mut server = TestServer::with_callback(&world, &["kinds"], |_| ListenerBehaviour::NeverReads);
     let asked = ["kinds::Math.Add", "kinds::Math.Fail"];
     let run = run_with_members(&mut server, &asked);
-    let books = server.finish_as(&run, &asked.map(str::to_owned), ExpectedDelivery::AtLeastOnce);
-    asked.iter().for_each(|uid| check_kept(books.test(uid)));
+    let checked_run = server.finish_as(&run, &asked.map(str::to_owned), ExpectedDelivery::AtLeastOnce);
+    asked.iter().for_each(|uid| check_kept(checked_run.test(uid)));
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -385,10 +385,10 @@ fn test_with_oversized_members_is_refused_by_name() {
 fn slow_test_is_logged_while_running() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\nslow-timeout = \"50ms\"\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = batching(&world, "meet");
     let run = server.run(Some(&["meet::N/Meet.Case/0"]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     server.recorder.wait("two words that the test is slow", |events| {
         let logs = events.iter().filter_map(|event| event.params("client/log")?["messages"].as_array());
         let is_slow = |message: &&Value| {
@@ -397,7 +397,7 @@ fn slow_test_is_logged_while_running() {
         };
         (logs.flatten().filter(is_slow).count() >= 2).then_some(())
     });
-    guest.release();
+    connected.release();
     assert!(server.wait_response(run.request).get("error").is_none());
     assert_eq!(server.exit(), Some(0));
 }

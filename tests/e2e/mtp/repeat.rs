@@ -18,10 +18,10 @@ const FIRST: &str = "meet::N/Meet.Case/0";
 const SECOND: &str = "meet::N/Meet.Case/1";
 
 /// Lets tests pass for this number of executions, but sends `command` to one execution of the named test.
-fn pass_except(meet: &TestRendezvous, executions: usize, (name, time): (&str, usize), command: u8) {
+fn pass_except(rendezvous: &TestRendezvous, executions: usize, (name, time): (&str, usize), command: u8) {
     let mut times = HashMap::<String, usize>::new();
     for _ in 0..executions {
-        let test = meet.next_test();
+        let test = rendezvous.next_test();
         let seen = times.entry(test.test_name.clone()).or_default();
         *seen += 1;
         if test.test_name.ends_with(name) && *seen == time {
@@ -46,17 +46,21 @@ fn starts_of(events: &[RecordedEvent], uid: &str) -> usize {
 fn test_ends_at_its_first_iteration_that_fails() {
     let world = TestWorld::with_gtest("meet");
     world.note_starts();
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", CASES);
     let run = server.run_with_options(901, &selected, &json!({"repeat": 5, "jobs": 1}));
-    pass_except(&meet, 8, ("Case/0", 3), b'f');
-    let books = server.finish(&run, &selected);
-    assert_eq!((books.state(FIRST), books.state(SECOND)), ("failed", "passed"));
-    assert!(books.message(FIRST).starts_with("in iteration 3 of 5: "), "{}", books.message(FIRST));
-    assert_eq!(books.test(FIRST)["heeler.iterations"], 3);
-    assert_eq!(books.test(SECOND)["heeler.iterations"], 5);
-    books.assert_no_program_failures();
+    pass_except(&rendezvous, 8, ("Case/0", 3), b'f');
+    let checked_run = server.finish(&run, &selected);
+    assert_eq!((checked_run.state(FIRST), checked_run.state(SECOND)), ("failed", "passed"));
+    assert!(
+        checked_run.message(FIRST).starts_with("in iteration 3 of 5: "),
+        "{}",
+        checked_run.message(FIRST)
+    );
+    assert_eq!(checked_run.test(FIRST)["heeler.iterations"], 3);
+    assert_eq!(checked_run.test(SECOND)["heeler.iterations"], 5);
+    checked_run.assert_no_program_failures();
     assert_eq!(world.starts().len(), 5, "one process for each iteration");
     let events = server.recorder.events();
     assert_eq!([FIRST, SECOND].map(|uid| starts_of(&events, uid)), [1, 1]);
@@ -67,7 +71,7 @@ fn test_ends_at_its_first_iteration_that_fails() {
 fn crash_in_an_iteration_is_that_of_the_test() {
     for is_isolated in [true, false] {
         let world = TestWorld::with_gtest("meet");
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         let mut server = TestServer::initialized(&world, &["meet"]);
         let selected = uids("meet", CASES);
         let options = json!({"repeat": 3, "jobs": 1, "isolate": is_isolated});
@@ -76,23 +80,23 @@ fn crash_in_an_iteration_is_that_of_the_test() {
         let before = if is_isolated { 5 } else { 3 };
         let name = if is_isolated { "Case/0" } else { "Case/1" };
         if is_isolated {
-            pass_except(&meet, before, (name, 2), b's');
+            pass_except(&rendezvous, before, (name, 2), b's');
         } else {
-            pass_except(&meet, 4, (name, 2), b's');
-            server.release_tests_until_done(&meet, &[&run]);
+            pass_except(&rendezvous, 4, (name, 2), b's');
+            server.release_tests_until_done(&rendezvous, &[&run]);
         }
-        let books = server.finish(&run, &selected);
+        let checked_run = server.finish(&run, &selected);
         let (crashed, other) = if is_isolated { (FIRST, SECOND) } else { (SECOND, FIRST) };
         assert_eq!(
-            (books.state(crashed), books.state(other)),
+            (checked_run.state(crashed), checked_run.state(other)),
             ("error", "passed"),
             "{:#}",
-            books.test(crashed)
+            checked_run.test(crashed)
         );
-        let message = books.message(crashed);
+        let message = checked_run.message(crashed);
         assert!(message.contains("SIGSEGV") && message.contains("in iteration 2 of 3"), "{message}");
         assert_eq!(message.contains("passes in isolation"), !is_isolated, "{message}");
-        assert_eq!(books.test(other)["heeler.iterations"], 3);
+        assert_eq!(checked_run.test(other)["heeler.iterations"], 3);
         assert_eq!(server.exit(), Some(0));
     }
 }
@@ -100,13 +104,13 @@ fn crash_in_an_iteration_is_that_of_the_test() {
 #[test]
 fn retry_passes_all_iterations_again() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", [CASES[0]]);
     let run = server.run_with_options(901, &selected, &json!({"repeat": 3, "retries": 1}));
-    pass_except(&meet, 5, ("Case/0", 2), b'f');
-    let books = server.finish(&run, &selected);
-    let node = books.test(FIRST);
+    pass_except(&rendezvous, 5, ("Case/0", 2), b'f');
+    let checked_run = server.finish(&run, &selected);
+    let node = checked_run.test(FIRST);
     assert_eq!(
         (&node["outcome-kind"], &node["heeler.iterations"]),
         (&json!("passed-with-retries"), &json!(3))
@@ -119,20 +123,20 @@ fn retry_passes_all_iterations_again() {
 #[test]
 fn cancelled_test_with_iterations_left_does_not_pass() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", CASES);
     let run = server.run_with_options(901, &selected, &json!({"repeat": 3, "jobs": 1}));
     for _ in 0..2 {
-        meet.next_test().release();
+        rendezvous.next_test().release();
     }
     // The second iteration has begun.
-    let running = meet.next_test();
+    let running = rendezvous.next_test();
     server.notify("testing/cancelTestRun", json!({"runId": run.run_id}));
-    let books = server.finish(&run, &selected);
-    assert_eq!(books.state(FIRST), "cancelled");
-    assert_eq!(books.test(FIRST)["heeler.iterations"], 1);
-    assert!(!["passed", "in-progress"].contains(&books.state(SECOND)), "{}", books.state(SECOND));
+    let checked_run = server.finish(&run, &selected);
+    assert_eq!(checked_run.state(FIRST), "cancelled");
+    assert_eq!(checked_run.test(FIRST)["heeler.iterations"], 1);
+    assert!(!["passed", "in-progress"].contains(&checked_run.state(SECOND)), "{}", checked_run.state(SECOND));
     running.wait_gone();
     assert_eq!(server.exit(), Some(0));
 }
@@ -140,20 +144,20 @@ fn cancelled_test_with_iterations_left_does_not_pass() {
 #[test]
 fn failure_limit_ends_the_iterations_of_running_tests() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     world.write("heeler.toml", "[profile.default]\njobs = 2\nisolate = true\nfail-fast = true\n");
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", CASES);
     let run = server.run_with_options(901, &selected, &json!({"repeat": 1_000_000}));
-    let (one, other) = (meet.next_test(), meet.next_test());
+    let (one, other) = (rendezvous.next_test(), rendezvous.next_test());
     let (first, second) = if one.test_name.ends_with("Case/0") { (one, other) } else { (other, one) };
     first.send_command(b'f');
     server.wait_state(FIRST, "failed");
     second.release();
-    server.release_tests_until_done(&meet, &[&run]);
-    let books = server.finish(&run, &selected);
-    assert_eq!(books.state(FIRST), "failed");
-    assert!(!["passed", "in-progress"].contains(&books.state(SECOND)), "{}", books.state(SECOND));
+    server.release_tests_until_done(&rendezvous, &[&run]);
+    let checked_run = server.finish(&run, &selected);
+    assert_eq!(checked_run.state(FIRST), "failed");
+    assert!(!["passed", "in-progress"].contains(&checked_run.state(SECOND)), "{}", checked_run.state(SECOND));
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -161,19 +165,22 @@ fn failure_limit_ends_the_iterations_of_running_tests() {
 fn iterations_that_a_dead_worker_ran_do_not_count() {
     let world = TestWorld::with_gtest("meet");
     world.note_starts();
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", [CASES[0]]);
     let run = server.run_with_options(901, &selected, &json!({"repeat": 3, "jobs": 1}));
-    meet.next_test().release();
-    let running = meet.next_test();
+    rendezvous.next_test().release();
+    let running = rendezvous.next_test();
     for worker in server.processes(ProcessRole::Worker) {
         process::signal(worker, "KILL");
     }
     running.wait_gone();
-    server.release_tests_until_done(&meet, &[&run]);
-    let books = server.finish(&run, &selected);
-    assert_eq!((books.state(FIRST), &books.test(FIRST)["heeler.iterations"]), ("passed", &json!(3)));
+    server.release_tests_until_done(&rendezvous, &[&run]);
+    let checked_run = server.finish(&run, &selected);
+    assert_eq!(
+        (checked_run.state(FIRST), &checked_run.test(FIRST)["heeler.iterations"]),
+        ("passed", &json!(3))
+    );
     assert_eq!(world.starts().len(), 5);
     assert_eq!(server.exit(), Some(0));
 }

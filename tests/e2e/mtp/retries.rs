@@ -10,28 +10,28 @@ const CASES: [&str; 2] = ["N/Meet.Case/0", "N/Meet.Case/1"];
 fn delayed_retry_holds_no_slot_and_ends_at_once_when_the_run_is_cancelled() {
     let world = TestWorld::with_gtest("meet");
     world.note_starts();
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     // The delay of an hour never elapses: the run is cancelled and ends within its usual deadlines.
     let retries = "retries = { count = 3, backoff = \"exponential\", delay = \"1h\", jitter = true }";
     world.write("heeler.toml", &format!("[profile.default]\njobs = 1\nisolate = true\n{retries}\n"));
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", CASES);
     let run = server.run_with_options(901, &selected, &json!({}));
-    let first = meet.next_test();
+    let first = rendezvous.next_test();
     let failed = format!("meet::{}", first.test_name);
     first.send_command(b'f');
     // While the retry is delayed, the other test uses the only slot.
-    let second = meet.next_test();
+    let second = rendezvous.next_test();
     let other = format!("meet::{}", second.test_name);
     assert_ne!(other, failed);
     second.release();
     server.wait_state(&other, "passed");
     server.notify("testing/cancelTestRun", json!({"runId": run.run_id}));
-    let books = server.finish(&run, &selected);
-    assert_eq!((books.state(&failed), books.state(&other)), ("failed", "passed"));
-    let message = books.message(&failed);
+    let checked_run = server.finish(&run, &selected);
+    assert_eq!((checked_run.state(&failed), checked_run.state(&other)), ("failed", "passed"));
+    let message = checked_run.message(&failed);
     assert!(message.contains("as requested") && message.contains("could not be retried"), "{message}");
-    let duration = books.test(&failed)["time.duration-ms"].as_f64().unwrap();
+    let duration = checked_run.test(&failed)["time.duration-ms"].as_f64().unwrap();
     assert!(duration < 3_600_000.0, "the delay is part of no duration: {duration}");
     assert_eq!(world.starts().len(), 2, "no retry has begun");
     assert_eq!(server.exit(), Some(0));

@@ -21,8 +21,8 @@ fn run_options_hold_for_their_run_only() {
     let variables = json!({"HEELER_FIXTURE_FLAKY": world.path("flaky"), "HOME": false, "PATH": null});
     let options = json!({"retries": 1, "isolate": true, "env": variables, "args": ["--from-the-client"]});
     let run = server.run_with_options(901, &selected, &options);
-    let books = server.finish(&run, &selected);
-    assert_eq!(books.test(FLAKY)["outcome-kind"], "passed-with-retries");
+    let checked_run = server.finish(&run, &selected);
+    assert_eq!(checked_run.test(FLAKY)["outcome-kind"], "passed-with-retries");
     let starts = world.starts();
     assert_eq!(starts.len(), 4, "one for each test, and the retry: {starts:?}");
     assert!(starts.iter().all(|start| start.line.contains(" --from-the-client ")), "{starts:?}");
@@ -39,12 +39,12 @@ fn run_options_hold_for_their_run_only() {
 #[test]
 fn time_limit_of_request_replaces_the_configured_one() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     world.write("heeler.toml", "[profile.default]\ntimeout = \"1h\"\ngrace-period = \"100ms\"\n");
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", ["N/Meet.Case/0"]);
     let run = server.run_with_options(901, &selected, &json!({"timeout": "200ms"}));
-    let waiting = meet.next_test();
+    let waiting = rendezvous.next_test();
     server.finish(&run, &selected).assert_all("timed-out");
     waiting.wait_gone();
     assert_eq!(server.exit(), Some(0));
@@ -55,13 +55,13 @@ fn jobs_of_request_are_limited_by_the_slots_of_the_server() {
     let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2", "N/Meet.Case/3"]);
     for (slots, jobs, workers) in [(3, 1, 1), (2, 9, 2)] {
         let world = TestWorld::with_gtest("meet");
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         world.write("heeler.toml", &format!("[profile.default]\njobs = {slots}\nisolate = true\n"));
         let mut server = TestServer::initialized(&world, &["meet"]);
         let run = server.run_with_options(901, &selected, &json!({"jobs": jobs}));
-        let running: Vec<_> = (0..workers).map(|_| meet.next_test()).collect();
+        let running: Vec<_> = (0..workers).map(|_| rendezvous.next_test()).collect();
         running.into_iter().for_each(|test| test.release());
-        server.release_tests_until_done(&meet, &[&run]);
+        server.release_tests_until_done(&rendezvous, &[&run]);
         server.finish(&run, &selected).assert_all("passed");
         assert_eq!(server.processes(ProcessRole::Worker).len(), workers, "{jobs} jobs, {slots} slots");
         assert_eq!(server.exit(), Some(0));

@@ -195,14 +195,14 @@ fn refused_request_with_readable_run_id_is_completed() {
 #[test]
 fn request_refused_for_its_run_id_completes_nothing() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", ["N/Meet.Case/0"]);
     let run = server.run(Some(&[&selected[0]]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     let second = server.request("testing/runTests", json!({"runId": run.run_id}));
     assert_eq!(code(&server.wait_response(second)), -32602);
-    guest.release();
+    connected.release();
     // `finish` checks that there is one completion, after all updates.
     server.finish(&run, &selected).assert_all("passed");
     let unreadable = server.request("testing/runTests", json!({"runId": "no GUID"}));
@@ -321,26 +321,26 @@ fn runs_requested_together_complete_in_turn() {
 #[test]
 fn cancelled_run_completes_within_a_second() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
     let mut server = TestServer::initialized(&world, &["meet"]);
     let names = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2", "N/Meet.Case/3"];
     let selected = uids("meet", names);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    meet.next_test().release();
-    let guest = meet.next_test();
+    rendezvous.next_test().release();
+    let connected = rendezvous.next_test();
     server.wait_state("meet::N/Meet.Case/0", "passed");
     let start = std::time::Instant::now();
     server.notify("$/cancelRequest", json!({"id": run.request}));
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     assert!(start.elapsed().as_millis() < 1000, "{:?}", start.elapsed());
-    assert_eq!(code(&books.response), -32800);
-    assert_eq!(books.state("meet::N/Meet.Case/0"), "passed");
-    assert_eq!(books.state("meet::N/Meet.Case/1"), "cancelled");
+    assert_eq!(code(&checked_run.response), -32800);
+    assert_eq!(checked_run.state("meet::N/Meet.Case/0"), "passed");
+    assert_eq!(checked_run.state("meet::N/Meet.Case/1"), "cancelled");
     for uid in ["meet::N/Meet.Case/2", "meet::N/Meet.Case/3"] {
-        assert_eq!(books.message(uid), "not run: the run was cancelled", "{books:#?}");
+        assert_eq!(checked_run.message(uid), "not run: the run was cancelled", "{checked_run:#?}");
     }
-    guest.wait_gone();
+    connected.wait_gone();
     // The session still works after the error.
     let run = server.run(Some(&[]));
     server.finish(&run, &[]);
@@ -350,60 +350,60 @@ fn cancelled_run_completes_within_a_second() {
 #[test]
 fn cancel_keeps_results_of_passed_tests() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
     let mut server = TestServer::initialized(&world, &["meet"]);
     let run = server.run(Some(&["meet::N/Meet.Case/0", "meet::N/Meet.Case/1"]));
-    meet.next_test().release();
-    let guest = meet.next_test();
+    rendezvous.next_test().release();
+    let connected = rendezvous.next_test();
     server.notify("$/cancelRequest", json!({"id": run.request}));
-    let books = server.finish(&run, &uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]));
-    assert_eq!(books.state("meet::N/Meet.Case/0"), "passed", "{books:#?}");
-    assert_eq!(books.message("meet::N/Meet.Case/1"), "cancelled while running", "{books:#?}");
-    guest.wait_gone();
+    let checked_run = server.finish(&run, &uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]));
+    assert_eq!(checked_run.state("meet::N/Meet.Case/0"), "passed", "{checked_run:#?}");
+    assert_eq!(checked_run.message("meet::N/Meet.Case/1"), "cancelled while running", "{checked_run:#?}");
+    connected.wait_gone();
 }
 
 #[test]
 fn run_is_cancelled_by_run_id() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let run = server.run(Some(&["meet::N/Meet.Case/0"]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     server.notify("testing/cancelTestRun", json!({"runId": run.run_id}));
-    let books = server.finish(&run, &uids("meet", ["N/Meet.Case/0"]));
-    assert_eq!(code(&books.response), -32800);
-    assert_eq!(books.state("meet::N/Meet.Case/0"), "cancelled");
-    guest.wait_gone();
+    let checked_run = server.finish(&run, &uids("meet", ["N/Meet.Case/0"]));
+    assert_eq!(code(&checked_run.response), -32800);
+    assert_eq!(checked_run.state("meet::N/Meet.Case/0"), "cancelled");
+    connected.wait_gone();
 }
 
 #[test]
 fn test_ignoring_term_is_killed_after_grace() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     world.write("heeler.toml", "[profile.default]\ngrace-period = \"300ms\"\n");
     let mut server = TestServer::initialized(&world, &["meet"]);
     let run = server.run(Some(&["meet::Away.Deaf"]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     server.notify("$/cancelRequest", json!({"id": run.request}));
-    let books = server.finish(&run, &uids("meet", ["Away.Deaf"]));
-    assert_eq!(books.state("meet::Away.Deaf"), "cancelled");
-    guest.wait_gone();
+    let checked_run = server.finish(&run, &uids("meet", ["Away.Deaf"]));
+    assert_eq!(checked_run.state("meet::Away.Deaf"), "cancelled");
+    connected.wait_gone();
 }
 
 #[test]
 fn waiting_run_can_be_cancelled() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let first = server.run(Some(&["meet::N/Meet.Case/0"]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     let second = server.run(Some(&["meet::N/Meet.Case/1"]));
     server.notify("$/cancelRequest", json!({"id": second.request}));
-    guest.release();
+    connected.release();
     server.finish(&first, &uids("meet", ["N/Meet.Case/0"])).assert_all("passed");
-    let books = server.finish(&second, &uids("meet", ["N/Meet.Case/1"]));
-    assert_eq!(code(&books.response), -32800);
+    let checked_run = server.finish(&second, &uids("meet", ["N/Meet.Case/1"]));
+    assert_eq!(code(&checked_run.response), -32800);
 }
 
 #[test]
@@ -508,17 +508,17 @@ fn blank_lines_before_headers_are_skipped() {
 #[test]
 fn session_has_one_watchdog_and_its_workers() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     world.write("heeler.toml", "[profile.default]\njobs = 2\n");
     let mut server = TestServer::initialized(&world, &["meet"]);
     let run = server.run(Some(&["meet::N/Meet.Case/0", "meet::N/Meet.Case/1"]));
-    let guests = [meet.next_test()];
+    let guests = [rendezvous.next_test()];
     assert_eq!(server.processes(ProcessRole::Watchdog).len(), 1);
     assert!(server.processes(ProcessRole::Worker).len() <= 2);
-    for guest in guests {
-        guest.release();
+    for connected in guests {
+        connected.release();
     }
-    meet.next_test().release();
+    rendezvous.next_test().release();
     server.finish(&run, &uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"])).assert_all("passed");
     server.send(&notification("exit", json!({})));
     server.wait_gone();

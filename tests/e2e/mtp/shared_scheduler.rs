@@ -45,8 +45,8 @@ fn run(server: &mut TestServer<'_>, cases: &[String]) -> RequestedRun {
 }
 
 /// Releases the tests of two clients until the first client's run is answered.
-fn release_both(server: &TestServer<'_>, run: &RequestedRun, meet: &TestRendezvous) {
-    server.release_tests_until_done(meet, &[run]);
+fn release_both(server: &TestServer<'_>, run: &RequestedRun, rendezvous: &TestRendezvous) {
+    server.release_tests_until_done(rendezvous, &[run]);
 }
 
 fn end(server: &TestServer<'_>) {
@@ -58,21 +58,21 @@ fn end(server: &TestServer<'_>) {
 fn clients_share_processes_and_get_only_their_own_results() {
     for is_listening in [true, false] {
         let world = world(2);
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         let (own, other) = (cases(&CASES[..2]), cases(&CASES[2..]));
         let mut server = start(&world, "meet", is_listening);
         let mut second = SecondClient::connect(&server, !is_listening);
         let first_run = run(&mut server, &own);
-        let guests = [meet.next_test(), meet.next_test()];
+        let guests = [rendezvous.next_test(), rendezvous.next_test()];
         let second_run = second.run(&other);
         second.wait_begun(901);
         assert_eq!(first_run.run_id, second_run.run_id, "ids of two clients may be equal");
         assert_eq!(server.processes(ProcessRole::Watchdog).len(), 1);
         assert_eq!(server.processes(ProcessRole::Worker).len(), 2);
-        guests.into_iter().for_each(|guest| guest.release());
+        guests.into_iter().for_each(|connected| connected.release());
         // The second client gets both slots once the first has no waiting tests.
-        let guests = [meet.next_test(), meet.next_test()];
-        guests.into_iter().for_each(|guest| guest.release());
+        let guests = [rendezvous.next_test(), rendezvous.next_test()];
+        guests.into_iter().for_each(|connected| connected.release());
         server.finish(&first_run, &own).assert_all("passed");
         second.finish(&second_run, &other).assert_all("passed");
         end(&server);
@@ -82,22 +82,22 @@ fn clients_share_processes_and_get_only_their_own_results() {
 #[test]
 fn later_client_gets_next_free_slot() {
     let world = world(2);
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = start(&world, "meet", false);
     let mut second = SecondClient::connect(&server, true);
     let (own, other) = (cases(&CASES), cases(&CASES[3..]));
     let first_run = run(&mut server, &own);
-    let [one, another] = [meet.next_test(), meet.next_test()];
+    let [one, another] = [rendezvous.next_test(), rendezvous.next_test()];
     let second_run = second.run(&other);
     second.wait_begun(901);
     one.release();
     // The second client gets this slot, although Case/2 of the first was requested earlier.
-    let next = meet.next_test();
+    let next = rendezvous.next_test();
     assert_eq!(next.test_name, CASES[3]);
     assert!(server.processes(ProcessRole::Guard).len() <= 2);
     next.release();
     another.release();
-    release_both(&server, &first_run, &meet);
+    release_both(&server, &first_run, &rendezvous);
     server.finish(&first_run, &own).assert_all("passed");
     second.finish(&second_run, &other).assert_all("passed");
     end(&server);
@@ -107,14 +107,14 @@ fn later_client_gets_next_free_slot() {
 fn dead_client_ends_only_its_own_run() {
     for is_listening in [true, false] {
         let world = world(2);
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         let mut server = start(&world, "meet", true);
         let mut second = SecondClient::connect(&server, is_listening);
         let (own, other) = (cases(&CASES[..1]), cases(&CASES[1..]));
         let first_run = run(&mut server, &own);
-        let kept = meet.next_test();
+        let kept = rendezvous.next_test();
         second.run(&other);
-        let lost = meet.next_test();
+        let lost = rendezvous.next_test();
         assert_eq!(lost.test_name, CASES[1]);
         second.disconnect();
         lost.wait_gone();
@@ -122,7 +122,7 @@ fn dead_client_ends_only_its_own_run() {
         server.finish(&first_run, &own).assert_all("passed");
         // The slots are free, because the dead client's tests were ended.
         let again = run(&mut server, &own);
-        let next = meet.next_test();
+        let next = rendezvous.next_test();
         assert_eq!(next.test_name, CASES[0]);
         next.release();
         server.finish(&again, &own).assert_all("passed");

@@ -7,14 +7,14 @@ use crate::support::{process, world::TestWorld};
 #[test]
 fn stress_run_goes_round_and_a_failure_names_its_iteration() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let words = ["run", "meet", "-j", "1", "--isolate", "-E", "N/Meet.Case/0", "-E", "N/Meet.Case/1"];
     let mut heeler = world.heeler(&[&words[..], &["--stress-count", "infinite"]].concat());
     heeler.stderr(Stdio::piped());
     let mut running = heeler.spawn().unwrap();
     let mut times = BTreeMap::<String, u32>::new();
     for _ in 0..7 {
-        let test = meet.next_test();
+        let test = rendezvous.next_test();
         let seen = times.entry(test.test_name.clone()).or_default();
         *seen += 1;
         if test.test_name.ends_with("Case/0") && *seen == 3 {
@@ -25,7 +25,7 @@ fn stress_run_goes_round_and_a_failure_names_its_iteration() {
     }
     // The failed test is reported, and the other test continues.
     assert_eq!(times.into_values().collect::<Vec<_>>(), [3, 4], "in turn");
-    let last = meet.next_test();
+    let last = rendezvous.next_test();
     assert!(last.test_name.ends_with("Case/1"), "{}", last.test_name);
     process::signal(running.id(), "INT");
     let output = std::io::read_to_string(running.stderr.take().unwrap()).unwrap();

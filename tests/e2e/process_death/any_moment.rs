@@ -60,9 +60,9 @@ fn run_with_deaths(role: ProcessRole, is_listening: bool) -> Vec<CheckedRun> {
         if let Some(victim) = processes_of_role(server.pid(), role).first() {
             signal_if_there(*victim, "KILL");
         }
-        let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+        let checked_run = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
         assert_eq!(server.exit(), Some(0), "{role:?} after {moment}");
-        books
+        checked_run
     };
     MOMENTS.iter().map(injure).collect()
 }
@@ -70,8 +70,8 @@ fn run_with_deaths(role: ProcessRole, is_listening: bool) -> Vec<CheckedRun> {
 #[test]
 fn worker_death_at_any_moment_loses_nothing() {
     for is_listening in [true, false] {
-        for books in run_with_deaths(ProcessRole::Worker, is_listening) {
-            books.assert_all("passed").assert_no_program_failures();
+        for checked_run in run_with_deaths(ProcessRole::Worker, is_listening) {
+            checked_run.assert_all("passed").assert_no_program_failures();
         }
     }
 }
@@ -79,23 +79,23 @@ fn worker_death_at_any_moment_loses_nothing() {
 #[test]
 fn watchdog_death_at_any_moment_loses_nothing() {
     for is_listening in [true, false] {
-        for books in run_with_deaths(ProcessRole::Watchdog, is_listening) {
-            books.assert_all("passed").assert_no_program_failures();
+        for checked_run in run_with_deaths(ProcessRole::Watchdog, is_listening) {
+            checked_run.assert_all("passed").assert_no_program_failures();
         }
     }
 }
 
 #[test]
 fn guard_death_at_any_moment_blames_no_test() {
-    for books in run_with_deaths(ProcessRole::Guard, true) {
-        books.assert_all("passed").assert_no_program_failures();
+    for checked_run in run_with_deaths(ProcessRole::Guard, true) {
+        checked_run.assert_all("passed").assert_no_program_failures();
     }
 }
 
 #[test]
 fn fork_server_death_at_any_moment_blames_no_test() {
-    for books in run_with_deaths(ProcessRole::ForkServer, true) {
-        books.assert_all("passed").assert_no_program_failures();
+    for checked_run in run_with_deaths(ProcessRole::ForkServer, true) {
+        checked_run.assert_all("passed").assert_no_program_failures();
     }
 }
 
@@ -103,21 +103,21 @@ fn fork_server_death_at_any_moment_blames_no_test() {
 fn watchdog_completes_run_after_coordinator_death() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
     let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    meet.next_test().release();
-    let guest = meet.next_test();
+    rendezvous.next_test().release();
+    let connected = rendezvous.next_test();
     server.wait_state("meet::N/Meet.Case/0", "passed");
     server.wait_state("meet::N/Meet.Case/1", "in-progress");
     signal(server.pid(), "KILL");
-    guest.wait_gone();
+    connected.wait_gone();
     server.wait_gone();
-    let books = server.finish_orphaned(&run, &selected);
-    assert_eq!(books.state("meet::N/Meet.Case/0"), "passed");
-    assert_eq!(books.test("meet::N/Meet.Case/1")["outcome-kind"], "interrupted", "{books:#?}");
-    assert_eq!(books.test("meet::N/Meet.Case/2")["outcome-kind"], "not-run", "{books:#?}");
+    let checked_run = server.finish_orphaned(&run, &selected);
+    assert_eq!(checked_run.state("meet::N/Meet.Case/0"), "passed");
+    assert_eq!(checked_run.test("meet::N/Meet.Case/1")["outcome-kind"], "interrupted", "{checked_run:#?}");
+    assert_eq!(checked_run.test("meet::N/Meet.Case/2")["outcome-kind"], "not-run", "{checked_run:#?}");
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn process_dying_at_start_is_replaced() {
         for _ in 0..2 {
             signal_if_there(server.processes(role)[0], "KILL");
         }
-        let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
-        books.assert_all("passed").assert_no_program_failures();
+        let checked_run = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+        checked_run.assert_all("passed").assert_no_program_failures();
         assert_eq!(server.exit(), Some(0));
     }
 }
@@ -148,8 +148,8 @@ fn listing_with_dying_workers_ends_with_error() {
         }
         server.recorder.events().iter().filter_map(RecordedEvent::message).any(is_answer)
     });
-    let books = server.finish(&run, &selected[..1]);
-    assert_eq!(books.test(&selected[0])["outcome-kind"], "not-run");
+    let checked_run = server.finish(&run, &selected[..1]);
+    assert_eq!(checked_run.test(&selected[0])["outcome-kind"], "not-run");
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -157,17 +157,17 @@ fn listing_with_dying_workers_ends_with_error() {
 fn surviving_worker_is_killed_before_its_results() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
     let selected = uids("meet", ["N/Meet.Case/0"]);
     let run = server.run(Some(&[&selected[0]]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     let (worker, watchdog) =
         (server.processes(ProcessRole::Worker)[0], server.processes(ProcessRole::Watchdog)[0]);
     signal(worker, "STOP");
     signal(watchdog, "STOP");
     server.notify("$/cancelRequest", json!({"id": run.request}));
-    let books = std::thread::scope(|scope| {
+    let checked_run = std::thread::scope(|scope| {
         let (over, is_over) = sync_channel::<()>(1);
         // If another process continues the stopped processes, stop them again at once.
         scope.spawn(move || {
@@ -176,16 +176,20 @@ fn surviving_worker_is_killed_before_its_results() {
                 signal_if_there(watchdog, "STOP");
             }
         });
-        let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+        let checked_run = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
         drop(over);
-        books
+        checked_run
     });
-    assert_eq!(books.state("meet::N/Meet.Case/0"), "cancelled");
+    assert_eq!(checked_run.state("meet::N/Meet.Case/0"), "cancelled");
     assert!(matches!(state(worker), None | Some('Z')));
     // Detecting the dead watchdog only at the finish would be too late, because the worker might have
     // continued earlier.
-    assert!(!books.log.iter().any(|line| line.contains("did not finish the run")), "{:#?}", books.log);
-    guest.wait_gone();
+    assert!(
+        !checked_run.log.iter().any(|line| line.contains("did not finish the run")),
+        "{:#?}",
+        checked_run.log
+    );
+    connected.wait_gone();
 }
 
 #[test]

@@ -41,22 +41,22 @@ enum KilledProcess {
 
 fn kill_mid_run(victim: KilledProcess, name: &str) {
     let world = world();
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::with_callback(&world, &["strays"], |_| ListenerBehaviour::Normal);
     let selected = uids("strays", [name]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let guest = meet.next_test();
-    let group = group_of(guest.pid);
+    let connected = rendezvous.next_test();
+    let group = group_of(connected.pid);
     match victim {
         KilledProcess::Coordinator => signal(server.pid(), "KILL"),
         KilledProcess::Role(role) => signal(server.processes(role)[0], "KILL"),
     }
     // All processes in the test's tree hold the connection open.
-    guest.wait_gone();
+    connected.wait_gone();
     match victim {
         KilledProcess::Coordinator => drop(server.wait_gone()),
         KilledProcess::Role(_) => {
-            server.release_tests_until_done(&meet, &[&run]);
+            server.release_tests_until_done(&rendezvous, &[&run]);
             server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
             assert_eq!(server.exit(), Some(0), "{victim:?}");
         }
@@ -80,15 +80,18 @@ fn any_killed_process_leaves_nothing_behind() {
 fn stray_processes_are_killed_and_test_is_leaky() {
     for name in ["Strays.GetAway", "Strays.Multiply"] {
         let world = world();
-        let meet = world.open_rendezvous();
+        let rendezvous = world.open_rendezvous();
         let mut server = TestServer::with_callback(&world, &["strays"], |_| ListenerBehaviour::Normal);
         let uid = format!("strays::{name}");
         let run = server.run(Some(&[&uid]));
-        let guest = meet.next_test();
-        guest.send_command(b'p');
-        guest.wait_gone();
-        let books = server.finish(&run, std::slice::from_ref(&uid));
-        assert_eq!((books.state(&uid), &books.test(&uid)["outcome-kind"]), ("passed", &"leaky".into()));
+        let connected = rendezvous.next_test();
+        connected.send_command(b'p');
+        connected.wait_gone();
+        let checked_run = server.finish(&run, std::slice::from_ref(&uid));
+        assert_eq!(
+            (checked_run.state(&uid), &checked_run.test(&uid)["outcome-kind"]),
+            ("passed", &"leaky".into())
+        );
         assert_eq!(server.exit(), Some(0));
     }
 }

@@ -37,26 +37,29 @@ fn start<'w>(world: &'w TestWorld, behaviour: ListenerBehaviour) -> (TestServer<
 }
 
 /// Runs until the second test has begun and the client has handled the first result.
-fn run_to_second_test(meet: &TestRendezvous, server: &mut TestServer<'_>) -> (RequestedRun, ConnectedTest) {
+fn run_to_second_test(
+    rendezvous: &TestRendezvous,
+    server: &mut TestServer<'_>,
+) -> (RequestedRun, ConnectedTest) {
     let selected = uids("meet", CASES);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    meet.next_test().release();
-    let guest = meet.next_test();
+    rendezvous.next_test().release();
+    let connected = rendezvous.next_test();
     server.wait_state("meet::N/Meet.Case/0", "passed");
-    (run, guest)
+    (run, connected)
 }
 
 /// Kills the coordinator during the second test; the client drops the next `count` connections.
 fn kill_in_second_test(
-    meet: &TestRendezvous,
+    rendezvous: &TestRendezvous,
     server: &mut TestServer<'_>,
     drops: &RemainingDrops,
     count: usize,
 ) -> RequestedRun {
-    let (run, guest) = run_to_second_test(meet, server);
+    let (run, connected) = run_to_second_test(rendezvous, server);
     drops.store(count, Ordering::SeqCst);
     signal(server.pid(), "KILL");
-    guest.wait_gone();
+    connected.wait_gone();
     run
 }
 
@@ -64,9 +67,9 @@ fn completions(server: &TestServer<'_>, run: &RequestedRun) -> usize {
     server.recorder.events().iter().filter(|event| event.is_completion_of(&run.run_id)).count()
 }
 
-fn check_states(books: &CheckedRun) {
+fn check_states(checked_run: &CheckedRun) {
     let kinds = CASES.map(|case| {
-        let node = books.test(&format!("meet::{case}"));
+        let node = checked_run.test(&format!("meet::{case}"));
         node["outcome-kind"].as_str().or(node["execution-state"].as_str()).unwrap().to_owned()
     });
     assert_eq!(kinds, ["passed", "interrupted", "not-run"]);
@@ -76,12 +79,12 @@ fn check_states(books: &CheckedRun) {
 /// completion.
 fn check_redials(behaviour: ListenerBehaviour, count: usize) {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let (mut server, drops) = start(&world, behaviour);
-    let run = kill_in_second_test(&meet, &mut server, &drops, count);
+    let run = kill_in_second_test(&rendezvous, &mut server, &drops, count);
     server.wait_gone();
-    let books = server.finish_orphaned(&run, &uids("meet", CASES));
-    check_states(&books);
+    let checked_run = server.finish_orphaned(&run, &uids("meet", CASES));
+    check_states(&checked_run);
     assert_eq!(completions(&server, &run), 1);
     assert_eq!(drops.load(Ordering::SeqCst), 0);
     world.check_tidy();
@@ -115,9 +118,9 @@ fn completion_that_a_client_without_answers_has_not_read_is_sent_again() {
 #[test]
 fn watchdog_leaves_a_client_that_drops_every_connection() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let (mut server, drops) = start(&world, ListenerBehaviour::ClosesAfter(1));
-    let run = kill_in_second_test(&meet, &mut server, &drops, usize::MAX);
+    let run = kill_in_second_test(&rendezvous, &mut server, &drops, usize::MAX);
     server.wait_gone();
     assert_eq!(completions(&server, &run), 0);
     assert!(server.callback().connections() > 3, "{}", server.callback().connections());
@@ -126,11 +129,11 @@ fn watchdog_leaves_a_client_that_drops_every_connection() {
 
 /// Kills a process of this role during the second test, after the client has handled the first result.
 fn kill_role_in_second_test(
-    meet: &TestRendezvous,
+    rendezvous: &TestRendezvous,
     server: &mut TestServer<'_>,
     role: ProcessRole,
 ) -> RequestedRun {
-    let (run, interrupted) = run_to_second_test(meet, server);
+    let (run, interrupted) = run_to_second_test(rendezvous, server);
     signal(server.processes(role)[0], "KILL");
     interrupted.wait_gone();
     run
@@ -147,16 +150,16 @@ fn reports(server: &TestServer<'_>, uid: &str, state: &str) -> usize {
 #[test]
 fn what_was_handled_of_a_killed_watchdogs_workers_is_not_sent_again_by_its_successor() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let (mut server, _) = start(&world, ListenerBehaviour::Normal);
-    let run = kill_role_in_second_test(&meet, &mut server, ProcessRole::Watchdog);
+    let run = kill_role_in_second_test(&rendezvous, &mut server, ProcessRole::Watchdog);
     // A worker of the new watchdog reruns the test.
-    let again = meet.next_test();
+    let again = rendezvous.next_test();
     signal(server.pid(), "KILL");
     again.wait_gone();
     server.wait_gone();
-    let books = server.finish_orphaned(&run, &uids("meet", CASES));
-    assert_eq!(books.test("meet::N/Meet.Case/0")["execution-state"], "passed");
+    let checked_run = server.finish_orphaned(&run, &uids("meet", CASES));
+    assert_eq!(checked_run.test("meet::N/Meet.Case/0")["execution-state"], "passed");
     assert_eq!(completions(&server, &run), 1);
     assert_eq!(reports(&server, "meet::N/Meet.Case/0", "passed"), 1, "it was handled before");
     world.check_tidy();
@@ -165,10 +168,10 @@ fn what_was_handled_of_a_killed_watchdogs_workers_is_not_sent_again_by_its_succe
 #[test]
 fn completion_stays_on_the_callback_port_when_a_worker_dies_whose_results_were_handled() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let (mut server, _) = start(&world, ListenerBehaviour::Normal);
-    let run = kill_role_in_second_test(&meet, &mut server, ProcessRole::Worker);
-    server.release_tests_until_done(&meet, &[&run]);
+    let run = kill_role_in_second_test(&rendezvous, &mut server, ProcessRole::Worker);
+    server.release_tests_until_done(&rendezvous, &[&run]);
     server.finish(&run, &uids("meet", CASES)).assert_all("passed");
     // The completion must not go over the main connection: it would be lost if the coordinator were killed
     // with messages in its queue.

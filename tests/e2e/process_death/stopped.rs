@@ -39,9 +39,9 @@ fn test_that_stops_its_guard_again_and_again_blames_no_other() {
     let world = world("pSSSp");
     let mut server = TestServer::with_callback(&world, &["faults"], |_| ListenerBehaviour::Normal);
     let run = server.run(None);
-    let books = server.finish_as(&run, &selected(5), ExpectedDelivery::AtLeastOnce);
+    let checked_run = server.finish_as(&run, &selected(5), ExpectedDelivery::AtLeastOnce);
     for case in [0, 4] {
-        assert_eq!(books.state(&format!("faults::N/Fault.Case/{case}")), "passed", "{books:#?}");
+        assert_eq!(checked_run.state(&format!("faults::N/Fault.Case/{case}")), "passed", "{checked_run:#?}");
     }
     assert_eq!(server.exit(), Some(0));
 }
@@ -50,8 +50,8 @@ fn check_run(script: &str) {
     let world = world(script);
     let mut server = TestServer::with_callback(&world, &["faults"], |_| ListenerBehaviour::Normal);
     let run = server.run(None);
-    let books = server.finish_as(&run, &selected(script.len()), ExpectedDelivery::AtLeastOnce);
-    books.assert_all("passed").assert_no_program_failures();
+    let checked_run = server.finish_as(&run, &selected(script.len()), ExpectedDelivery::AtLeastOnce);
+    checked_run.assert_all("passed").assert_no_program_failures();
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -90,11 +90,11 @@ fn stopped_fork_server_holds_no_run_up() {
 fn stop_one(role: Option<ProcessRole>) {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
     let selected = [0, 1].map(|case| format!("meet::N/Meet.Case/{case}"));
     let run = server.run(Some(&[&selected[0], &selected[1]]));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     let victim = match role {
         Some(role) => server.processes(role)[0],
         None => server.pid(),
@@ -103,13 +103,13 @@ fn stop_one(role: Option<ProcessRole>) {
     if role.is_none() && stat.is_some_and(|stat| stat.has_terminal) {
         // A coordinator on a terminal may have been stopped by its user, so it stays stopped. It is therefore
         // not tested here.
-        guest.release();
+        connected.release();
     } else {
         signal(victim, "STOP");
-        guest.release();
+        connected.release();
     }
-    server.release_tests_until_done(&meet, &[&run]);
-    let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
-    books.assert_all("passed").assert_no_program_failures();
+    server.release_tests_until_done(&rendezvous, &[&run]);
+    let checked_run = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+    checked_run.assert_all("passed").assert_no_program_failures();
     assert_eq!(server.exit(), Some(0), "{role:?}");
 }

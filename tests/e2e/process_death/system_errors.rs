@@ -38,14 +38,14 @@ fn run(
 ) -> CheckedRun {
     let mut server = TestServer::with_callback(world, &["faults"], choose);
     let run = server.run(None);
-    let books = server.finish_as(&run, &cases(count), ExpectedDelivery::AtLeastOnce);
-    assert!(books.response.get("error").is_none(), "{}", books.response);
+    let checked_run = server.finish_as(&run, &cases(count), ExpectedDelivery::AtLeastOnce);
+    assert!(checked_run.response.get("error").is_none(), "{}", checked_run.response);
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
-fn is_logged(books: &CheckedRun, text: &str) -> bool {
-    books.log.iter().any(|line| line.contains(text))
+fn is_logged(checked_run: &CheckedRun, text: &str) -> bool {
+    checked_run.log.iter().any(|line| line.contains(text))
 }
 
 #[test]
@@ -71,9 +71,9 @@ fn fault_variables_do_not_reach_tests() {
 #[test]
 fn full_disk_loses_journal_but_no_result() {
     let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
-    let books = run(&world, 6, |_| ListenerBehaviour::Normal);
-    assert!(is_logged(&books, "failed to write to the journal"), "{:?}", books.log);
-    assert!(!books.message("faults::N/Fault.Case/1").contains("are lost"));
+    let checked_run = run(&world, 6, |_| ListenerBehaviour::Normal);
+    assert!(is_logged(&checked_run, "failed to write to the journal"), "{:?}", checked_run.log);
+    assert!(!checked_run.message("faults::N/Fault.Case/1").contains("are lost"));
 }
 
 #[test]
@@ -83,11 +83,11 @@ fn full_disk_and_broken_connection_lose_nothing() {
     // connection.
     let first_is_bad =
         |number| if number == 0 { ListenerBehaviour::ResetsAfter(1) } else { ListenerBehaviour::Normal };
-    let books = run(&world, 6, first_is_bad);
-    let states: Vec<_> = cases(6).iter().map(|uid| books.state(uid).to_owned()).collect();
+    let checked_run = run(&world, 6, first_is_bad);
+    let states: Vec<_> = cases(6).iter().map(|uid| checked_run.state(uid).to_owned()).collect();
     assert_eq!(states, ["passed", "failed", "passed", "skipped", "passed", "passed"]);
-    assert!(is_logged(&books, "sending its results over the main connection"), "{:?}", books.log);
-    assert!(!is_logged(&books, "are in no journal"), "{:?}", books.log);
+    assert!(is_logged(&checked_run, "sending its results over the main connection"), "{:?}", checked_run.log);
+    assert!(!is_logged(&checked_run, "are in no journal"), "{:?}", checked_run.log);
 }
 
 #[test]
@@ -116,12 +116,12 @@ fn unjournalled_result_is_recorded_before_sending() {
 #[test]
 fn test_that_kills_its_guard_is_reported_alone() {
     let world = world("ppPpf", "");
-    let books = run(&world, 5, |_| ListenerBehaviour::Normal);
-    let states: Vec<_> = cases(5).iter().map(|uid| books.state(uid).to_owned()).collect();
+    let checked_run = run(&world, 5, |_| ListenerBehaviour::Normal);
+    let states: Vec<_> = cases(5).iter().map(|uid| checked_run.state(uid).to_owned()).collect();
     assert_eq!(states, ["passed", "passed", "error", "passed", "failed"]);
     let message = "not completed: Heeler's guard was killed by signal 9 in each of 3 attempts";
-    assert_eq!(books.message(&cases(5)[2]), message);
-    books.assert_no_program_failures();
+    assert_eq!(checked_run.message(&cases(5)[2]), message);
+    checked_run.assert_no_program_failures();
 }
 
 #[test]
@@ -188,8 +188,8 @@ fn test_killed_during_dump_delays_nothing() {
     let [test] = children(guard)[..] else { panic!("one test process: {:?}", children(guard)) };
     signal(test.as_u32(), "KILL");
     signal(guard, "CONT");
-    let books = server.finish_as(&run, &cases(4), ExpectedDelivery::Once);
-    let states: Vec<_> = cases(4).iter().map(|uid| books.state(uid).to_owned()).collect();
+    let checked_run = server.finish_as(&run, &cases(4), ExpectedDelivery::Once);
+    let states: Vec<_> = cases(4).iter().map(|uid| checked_run.state(uid).to_owned()).collect();
     assert_eq!(states, ["passed", "error", "passed", "passed"]);
     assert_eq!(server.exit(), Some(0));
 }
@@ -202,8 +202,8 @@ fn run_without_manifest_completes_after_coordinator_death() {
     wait_stopped_at(&world, "worker.sent");
     signal(server.pid(), "KILL");
     server.wait_gone();
-    let books = server.finish_orphaned(&run, &cases(5));
-    let is_reported = |uid: &String| books.test(uid)["outcome-kind"] == "not-run";
-    assert!(is_reported(&cases(5)[4]), "{:#?}", books.tests);
-    assert!(is_logged(&books, "this run can't be reported or rerun later"), "{:?}", books.log);
+    let checked_run = server.finish_orphaned(&run, &cases(5));
+    let is_reported = |uid: &String| checked_run.test(uid)["outcome-kind"] == "not-run";
+    assert!(is_reported(&cases(5)[4]), "{:#?}", checked_run.tests);
+    assert!(is_logged(&checked_run, "this run can't be reported or rerun later"), "{:?}", checked_run.log);
 }

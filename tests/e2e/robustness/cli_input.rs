@@ -13,17 +13,20 @@ use crate::support::{
 fn run_all(world: &TestWorld, program: &str, selected: &[String]) -> CheckedRun {
     let mut server = TestServer::initialized(world, &[program]);
     let run = server.run(None);
-    let books = server.finish(&run, selected);
+    let checked_run = server.finish(&run, selected);
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
 /// Lists a program that cannot be listed; returns the only error message.
 #[track_caller]
 fn listing_error(world: &TestWorld, program: &str) -> String {
-    let books = run_all(world, program, &[program.to_owned()]);
-    assert_eq!((books.state(program), &books.test(program)["outcome-kind"]), ("error", &json!("not-run")));
-    books.message(program).to_owned()
+    let checked_run = run_all(world, program, &[program.to_owned()]);
+    assert_eq!(
+        (checked_run.state(program), &checked_run.test(program)["outcome-kind"]),
+        ("error", &json!("not-run"))
+    );
+    checked_run.message(program).to_owned()
 }
 
 #[test]
@@ -62,8 +65,8 @@ fn program_removed_after_listing_is_reported() {
     server.wait_response(id);
     std::fs::remove_file(world.path("deaths")).unwrap();
     let run = server.run(Some(&["deaths::First.One"]));
-    let books = server.finish(&run, &uids("deaths", ["First.One"]));
-    assert_eq!(books.state("deaths::First.One"), "error");
+    let checked_run = server.finish(&run, &uids("deaths", ["First.One"]));
+    assert_eq!(checked_run.state("deaths::First.One"), "error");
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -134,8 +137,8 @@ fn broken_program_does_not_block_others() {
 fn tests_of_one_name_each_have_a_result() {
     let world = TestWorld::with_fake("lists-duplicates");
     let selected = uids("lists-duplicates", ["Fake.One", "Fake.Duplicate", "Fake.Duplicate#2", "Fake.Last"]);
-    let books = run_all(&world, "lists-duplicates", &selected);
-    books.assert_all("passed").assert_no_program_failures();
+    let checked_run = run_all(&world, "lists-duplicates", &selected);
+    checked_run.assert_all("passed").assert_no_program_failures();
 }
 
 /// The names in `odd_names.cc`, in the same order.
@@ -174,13 +177,13 @@ fn odd_names_run_with_their_own_results() {
     let world = TestWorld::with_gtest("odd_names");
     let names: Vec<String> = odd_names().iter().map(|name| format!("Odd.{name}")).collect();
     let selected = uids("odd_names", names.iter().map(String::as_str));
-    let books = run_all(&world, "odd_names", &selected);
+    let checked_run = run_all(&world, "odd_names", &selected);
     for (number, uid) in selected.iter().enumerate() {
         let short: String = uid.chars().take(60).collect();
-        assert_eq!(books.state(uid), "passed", "{short}");
-        assert_eq!(books.test(uid)["standardOutput"], format!("number {number}\n"), "{short}");
+        assert_eq!(checked_run.state(uid), "passed", "{short}");
+        assert_eq!(checked_run.test(uid)["standardOutput"], format!("number {number}\n"), "{short}");
     }
-    books.assert_no_program_failures();
+    checked_run.assert_no_program_failures();
 }
 
 #[test]
@@ -190,11 +193,11 @@ fn odd_names_can_be_selected_singly() {
     for (number, name) in odd_names().iter().enumerate() {
         let uid = format!("odd_names::Odd.{name}");
         let run = server.run(Some(&[&uid]));
-        let books = server.finish(&run, std::slice::from_ref(&uid));
+        let checked_run = server.finish(&run, std::slice::from_ref(&uid));
         let short: String = uid.chars().take(60).collect();
-        assert_eq!(books.state(&uid), "passed", "{short}");
+        assert_eq!(checked_run.state(&uid), "passed", "{short}");
         // GoogleTest filter patterns have no escapes, so the pattern for one test may match another one.
-        let output = books.test(&uid)["standardOutput"].as_str().unwrap();
+        let output = checked_run.test(&uid)["standardOutput"].as_str().unwrap();
         assert!(output.starts_with(&format!("number {number}\n")), "{short}: {output}");
     }
 }
@@ -222,17 +225,17 @@ fn non_utf8_output_is_kept_lossily() {
         "Output.Escapes",
         "Output.Last",
     ];
-    let books = run_all(&world, "output", &uids("output", names));
+    let checked_run = run_all(&world, "output", &uids("output", names));
     let output = |name: &str| {
-        books.test(&format!("output::Output.{name}"))["standardOutput"].as_str().unwrap_or_default()
+        checked_run.test(&format!("output::Output.{name}"))["standardOutput"].as_str().unwrap_or_default()
     };
     assert_eq!(output("NotUtf8"), "before \u{fffd}\u{fffd}\u{fffd} after\n");
     assert_eq!(output("Nul"), "nul \0 byte\n");
     assert!(output("Escapes").contains("\u{1b}[31mred"));
-    assert_eq!(books.state("output::Output.FailsNotUtf8"), "failed");
-    let message = books.message("output::Output.FailsNotUtf8");
+    assert_eq!(checked_run.state("output::Output.FailsNotUtf8"), "failed");
+    let message = checked_run.message("output::Output.FailsNotUtf8");
     assert!(message.contains("in the message"), "{message}");
-    assert_eq!(books.state("output::Output.Last"), "passed");
+    assert_eq!(checked_run.state("output::Output.Last"), "passed");
     // Terminal output must not contain a test's escape sequences, which could move the cursor.
     let ran = world
         .run(&["run", "output", "-E", "FailsNotUtf8", "-E", "Escapes", "--junit", "j.xml"])
@@ -248,9 +251,9 @@ fn large_output_keeps_head_and_tail() {
     let mut server = TestServer::initialized(&world, &["output"]);
     let selected = uids("output", ["Output.Flood", "Output.Last"]);
     let run = server.run(Some(&["output::Output.Flood", "output::Output.Last"]));
-    let books = server.finish(&run, &selected);
-    books.assert_all("passed");
-    let text = books.test("output::Output.Flood")["standardOutput"].as_str().unwrap();
+    let checked_run = server.finish(&run, &selected);
+    checked_run.assert_all("passed");
+    let text = checked_run.test("output::Output.Flood")["standardOutput"].as_str().unwrap();
     assert!(text.starts_with("the very first line\n"), "{}", &text[..100]);
     assert!(text.ends_with("the very last line\n"), "{}", &text[text.len() - 100..]);
     assert!(text.contains("bytes cut ...]") && text.len() < 70 << 10, "{} bytes", text.len());
@@ -264,24 +267,25 @@ fn endless_line_is_truncated() {
     world.write("heeler.toml", "[profile.default]\noutput-limit = \"64KiB\"\n");
     let mut server = TestServer::initialized(&world, &["output"]);
     let run = server.run(Some(&["output::Output.OneLineWithoutEnd"]));
-    let books = server.finish(&run, &uids("output", ["Output.OneLineWithoutEnd"]));
-    books.assert_all("passed");
+    let checked_run = server.finish(&run, &uids("output", ["Output.OneLineWithoutEnd"]));
+    checked_run.assert_all("passed");
     assert!(
-        books.test("output::Output.OneLineWithoutEnd")["standardOutput"].as_str().unwrap().len() < 70 << 10
+        checked_run.test("output::Output.OneLineWithoutEnd")["standardOutput"].as_str().unwrap().len()
+            < 70 << 10
     );
 }
 
 #[test]
 fn test_leaves_no_children_behind() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let run = server.run(Some(&["meet::Away.Family"]));
-    let guest = meet.next_test();
-    guest.send_command(b'.');
-    let books = server.finish(&run, &uids("meet", ["Away.Family"]));
-    books.assert_all("passed");
-    guest.wait_gone();
+    let connected = rendezvous.next_test();
+    connected.send_command(b'.');
+    let checked_run = server.finish(&run, &uids("meet", ["Away.Family"]));
+    checked_run.assert_all("passed");
+    connected.wait_gone();
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -291,7 +295,7 @@ fn huge_request_is_accepted() {
     let mut server = TestServer::initialized(&world, &["deaths"]);
     let uids: Vec<String> = (0..50_000).map(|n| format!("deaths::Gone.{n}")).collect();
     let run = server.run(Some(&uids.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &uids);
-    books.assert_all("error");
+    let checked_run = server.finish(&run, &uids);
+    checked_run.assert_all("error");
     assert_eq!(server.exit(), Some(0));
 }

@@ -142,9 +142,9 @@ fn check_cancel(way: ResultRoute) {
         processes_of_role(server.pid(), ProcessRole::Guard).is_empty()
     });
     server.recorder.resume();
-    let books = server.finish(&run, &selected);
-    assert_eq!(books.response["error"]["code"], -32800);
-    let states: BTreeSet<_> = selected.iter().map(|uid| books.state(uid)).collect();
+    let checked_run = server.finish(&run, &selected);
+    assert_eq!(checked_run.response["error"]["code"], -32800);
+    let states: BTreeSet<_> = selected.iter().map(|uid| checked_run.state(uid)).collect();
     assert_eq!(states.into_iter().collect::<Vec<_>>(), ["cancelled", "passed"]);
     assert_eq!(server.exit(), Some(0));
 }

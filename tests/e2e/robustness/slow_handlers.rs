@@ -103,9 +103,13 @@ fn client_that_answers_on_other_connections_is_waited_for() {
     world.write("heeler.toml", "[profile.default]\njobs = 4\nclient-answer-timeout = \"2s\"\n");
     let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
     let run = server.run(None);
-    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
-    books.assert_all("passed");
-    assert!(!books.log.iter().any(|line| line.contains("has stopped handling")), "{:#?}", books.log);
+    let checked_run = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    checked_run.assert_all("passed");
+    assert!(
+        !checked_run.log.iter().any(|line| line.contains("has stopped handling")),
+        "{:#?}",
+        checked_run.log
+    );
 }
 
 /// Runs tests with a client that reads one connection slowly. Some tests crash and are retried.
@@ -124,14 +128,14 @@ fn check_throttled(throttled: usize, handling: MessageHandling) {
     let run = server.run(None);
     let names: Vec<String> = (0..script.len()).map(|n| format!("N/Fault.Case/{n}")).collect();
     let selected = uids("faults", names.iter().map(String::as_str));
-    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    let checked_run = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
     for (uid, letter) in selected.iter().zip(script.chars()) {
         let expected = match letter {
             'f' => "failed",
             'c' | 'a' | 'k' => "error",
             _ => "passed",
         };
-        assert_eq!(books.state(uid), expected, "{uid}");
+        assert_eq!(checked_run.state(uid), expected, "{uid}");
     }
 }
 
@@ -153,8 +157,8 @@ fn check_death(role: ProcessRole, handling: MessageHandling) {
         events.iter().filter(on_callback).any(|event| event.params(UPDATES).is_some()).then_some(())
     });
     signal(server.processes(role)[0], "KILL");
-    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
-    books.assert_all("passed");
+    let checked_run = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    checked_run.assert_all("passed");
 }
 
 #[test]
@@ -197,10 +201,13 @@ fn client_that_answers_unknown_methods_only_handles_everything_once() {
     let handling = as_lsp4j(HandlerDuration::PerChange(Duration::from_micros(300)));
     let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
     let run = server.run(None);
-    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
-    books.assert_all("passed");
-    assert!(books.results_on.values().all(|on| *on != ClientConnection::Main), "the callback port is used");
-    assert_ne!(books.completion_on, ClientConnection::Main);
+    let checked_run = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    checked_run.assert_all("passed");
+    assert!(
+        checked_run.results_on.values().all(|on| *on != ClientConnection::Main),
+        "the callback port is used"
+    );
+    assert_ne!(checked_run.completion_on, ClientConnection::Main);
 }
 
 #[test]
@@ -216,9 +223,12 @@ fn client_that_takes_log_requests_for_notifications_costs_no_long_wait() {
     server.wait_response(run.request);
     let took = start.elapsed();
     assert!(took < DEADLINE / 10, "two runs took {took:?}");
-    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
-    books.assert_all("passed");
-    assert!(books.results_on.values().all(|on| *on != ClientConnection::Main), "the callback port is used");
+    let checked_run = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    checked_run.assert_all("passed");
+    assert!(
+        checked_run.results_on.values().all(|on| *on != ClientConnection::Main),
+        "the callback port is used"
+    );
 }
 
 #[test]

@@ -99,14 +99,14 @@ fn client_that_never_reads_is_disconnected_and_the_next_one_served() {
 fn client_gone_in_mid_run_takes_its_processes_with_it() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 2\ngrace-period = \"10m\"\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = RspServer::start(&world, &["meet"]);
     for filter in ["test(Family)", "test(Deaf)", "test(Case)"] {
         let mut client = server.connect();
         client.start("meet", json!({"filter": filter}));
-        let guest = meet.next_test();
+        let connected = rendezvous.next_test();
         client.disconnect();
-        guest.wait_gone();
+        connected.wait_gone();
         wait_until("no process is left", || children(server.pid()).is_empty());
     }
     let mut client = server.connect();
@@ -121,15 +121,15 @@ fn shutdown_in_mid_run_of_a_client_that_does_not_wait_ends_the_server() {
     let world = TestWorld::with_gtest("meet");
     world.gtest("big");
     world.write("heeler.toml", "[profile.default]\njobs = 2\ngrace-period = \"10m\"\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = RspServer::start(&world, &["meet", "big"]);
     let mut client = server.connect();
     client.start("meet", json!({"filter": "test(Deaf)"}));
     client.start("big", json!({}));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     client.notify("server/shutdown");
     client.disconnect();
-    guest.wait_gone();
+    connected.wait_gone();
     assert_eq!(server.wait_gone(), Some(0));
 }
 

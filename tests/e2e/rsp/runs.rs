@@ -14,20 +14,20 @@ fn suites_run_at_the_same_time_and_each_has_its_own_job() {
     world.gtest("meet");
     world.gtest("deaths");
     world.write("heeler.toml", "[profile.default]\njobs = 2\ngrace-period = \"200ms\"\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = RspServer::start(&world, &["meet", "deaths"]);
     let mut client = server.connect();
     assert_eq!(client.start("meet", json!({"filter": "test(Case)", "jobs": 1}))["severity"], 0);
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     assert_eq!(client.start("deaths", json!({}))["severity"], 0);
     client.wait_state("deaths", 4);
     assert_eq!(client.states("meet"), [1, 2]);
     assert_eq!(client.job_ends().len(), 1);
     assert_eq!(client.job_ends()[0]["message"], "deaths: 7 tests: 7 passed");
     assert_eq!(client.ask("server/getJobs", json!(null)).as_array().unwrap().len(), 1);
-    guest.release();
+    connected.release();
     for _ in 1..4 {
-        meet.next_test().release();
+        rendezvous.next_test().release();
     }
     client.wait_state("meet", 4);
     assert_eq!(client.job_ends()[1]["message"], "meet: 4 tests: 4 passed");
@@ -75,7 +75,7 @@ fn program_that_is_no_test_program_ends_its_job_with_the_reason() {
 fn forced_stop_waits_for_no_grace_period() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\ngrace-period = \"10m\"\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = RspServer::start(&world, &["meet"]);
     let mut client = server.connect();
     for stops in [
@@ -84,12 +84,12 @@ fn forced_stop_waits_for_no_grace_period() {
     ] {
         client.heard.clear();
         assert_eq!(client.start("meet", json!({"filter": "test(Deaf)"}))["severity"], 0);
-        let guest = meet.next_test();
+        let connected = rendezvous.next_test();
         for stop in stops {
             assert_eq!(client.ask("server/stopServerAsync", stop.clone())["severity"], 0);
         }
         client.wait_state("meet", 4);
-        guest.wait_gone();
+        connected.wait_gone();
         assert_eq!(client.states("meet"), [1, 2, 3, 4]);
         assert_eq!(client.job_ends()[0]["severity"], 8);
     }
@@ -120,16 +120,16 @@ fn progress_is_sent_at_most_ten_times_a_second() {
 fn termination_of_the_server_ends_runs_and_tells_the_client() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\ngrace-period = \"200ms\"\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = RspServer::start(&world, &["meet"]);
     let mut client = server.connect();
     client.start("meet", json!({"filter": "test(Case)"}));
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     crate::support::process::signal(server.pid(), "TERM");
     client.wait_closed();
     assert_eq!(client.states("meet"), [1, 2, 3, 4]);
     assert_eq!(client.job_ends()[0]["severity"], 8);
-    guest.wait_gone();
+    connected.wait_gone();
     assert_eq!(server.wait_gone(), Some(0));
 }
 

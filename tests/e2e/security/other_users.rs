@@ -48,13 +48,13 @@ fn other_user_cannot_read_write_or_kill_run() {
         // A test is running, and the server belongs to `user`.
         let mut world = TestWorld::new();
         world.gtest("meet");
-        let meet = world.open_rendezvous();
-        chown(&meet.path, Some(user), Some(user)).unwrap();
+        let rendezvous = world.open_rendezvous();
+        chown(&rendezvous.path, Some(user), Some(user)).unwrap();
         world.change_owner(user);
         let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
         let selected = uids("meet", ["N/Meet.Case/0"]);
         let run = server.run(Some(&[&selected[0]]));
-        let guest = meet.next_test();
+        let connected = rendezvous.next_test();
         let mut intruder = OtherUser::new();
         // The intruder cannot use any of the run's files.
         for dir in [world.path("run"), world.path(".heeler")] {
@@ -74,7 +74,7 @@ fn other_user_cannot_read_write_or_kill_run() {
             }
         }
         // The intruder can neither signal nor inspect any of the run's processes.
-        let mut family = vec![server.pid(), guest.pid];
+        let mut family = vec![server.pid(), connected.pid];
         family.extend(
             heeler_sys::process::descendants(heeler_sys::process::Pid(server.pid().cast_signed()))
                 .iter()
@@ -89,7 +89,7 @@ fn other_user_cannot_read_write_or_kill_run() {
             }
         }
         // The attack does not affect the run.
-        guest.release();
+        connected.release();
         server.finish(&run, &selected).assert_all("passed");
         assert_eq!(server.exit(), Some(0));
     }
@@ -272,11 +272,11 @@ fn refused_callbacks(server: UnixStream) -> Vec<String> {
 fn command_line_listens_at_no_port_and_at_no_socket_without_a_file() {
     let world = TestWorld::new();
     world.gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut command = world.heeler(&["run", "-v", "meet", "-E", "Meet.Case/0"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let running = command.spawn().unwrap();
-    let guest = meet.next_test();
+    let connected = rendezvous.next_test();
     assert_eq!(ports_of(running.id()), Vec::<String>::new());
     let inodes = sockets_of(running.id());
     let sockets = fs::read_to_string("/proc/net/unix").unwrap();
@@ -286,7 +286,7 @@ fn command_line_listens_at_no_port_and_at_no_socket_without_a_file() {
         is_own && fields.get(7).is_some_and(|name| name.starts_with('@'))
     };
     assert_eq!(sockets.lines().skip(1).find(is_abstract), None);
-    guest.release();
+    connected.release();
     let ended = running.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
 }
@@ -296,8 +296,8 @@ fn world_readable_process_data_has_no_secret() {
     for user in attacked_users() {
         let mut world = TestWorld::new();
         world.gtest("meet");
-        let meet = world.open_rendezvous();
-        chown(&meet.path, Some(user), Some(user)).unwrap();
+        let rendezvous = world.open_rendezvous();
+        chown(&rendezvous.path, Some(user), Some(user)).unwrap();
         world.env("A_SECRET_OF_THE_USER", "correct-horse-battery-staple");
         world.change_owner(user);
         let mut server = TestServer::start(&world, &["meet"]);
@@ -310,7 +310,7 @@ fn world_readable_process_data_has_no_secret() {
         server.initialize(json!({"testing": {"debuggerProvider": false, "callbackProvider": provider}}));
         let selected = uids("meet", ["N/Meet.Case/0"]);
         let run = server.run(Some(&[&selected[0]]));
-        let guest = meet.next_test();
+        let connected = rendezvous.next_test();
         let seen = OtherUser::new().perform(&["command-lines"]);
         assert!(seen.contains("__worker"), "the processes are seen");
         for secret in ["a-token-nobody-knows", "correct-horse-battery-staple"] {
@@ -318,10 +318,10 @@ fn world_readable_process_data_has_no_secret() {
         }
         // Neither the environment nor the arguments of a test contain the client's token.
         for name in ["environ", "cmdline"] {
-            let given = fs::read(format!("/proc/{}/{name}", guest.pid)).unwrap();
+            let given = fs::read(format!("/proc/{}/{name}", connected.pid)).unwrap();
             assert!(!String::from_utf8_lossy(&given).contains("a-token-nobody-knows"));
         }
-        guest.release();
+        connected.release();
         server.finish(&run, &selected).assert_all("passed");
         assert_eq!(server.exit(), Some(0));
     }

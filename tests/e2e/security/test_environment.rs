@@ -62,14 +62,14 @@ fn with_running_test<T>(
     before: &str,
     ask: impl FnOnce(&ConnectedTest) -> T,
 ) -> T {
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let heeler = world.heeler(&[]).get_program().to_owned();
     let test = if framework == "gtest" { "Meet.Case/0" } else { "n_meets" };
     let mut shell = world.shell(&format!("{before} exec {} run -E {test}", heeler.display()));
     let mut child = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let guest = meet.next_test();
-    let environment = ask(&guest);
-    guest.release();
+    let connected = rendezvous.next_test();
+    let environment = ask(&connected);
+    connected.release();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     environment
 }
@@ -87,7 +87,7 @@ fn test_environment_applies_set_and_unset() {
         ("libtest", &["RUST_TEST_THREADS", "RUST_TEST_NOCAPTURE"][..], Some(("RUSTC_BOOTSTRAP", "1"))),
     ] {
         let world = world(framework, SUITE);
-        let mut found = with_running_test(&world, framework, "", |guest| environment(guest.pid));
+        let mut found = with_running_test(&world, framework, "", |connected| environment(connected.pid));
         let mut expected = heeler_environment(&world.heeler(&[]));
         // The shell in between changes these variables.
         for name in ["SHLVL", "_", "PWD", "OLDPWD"] {
@@ -131,8 +131,8 @@ fn test_has_clean_descriptors_group_and_signals() {
     // The Rust runtime ignores SIGPIPE and handles SIGSEGV and SIGBUS to detect stack overflows.
     for (framework, ignored) in [("gtest", 0_u64), ("libtest", 1 << 12)] {
         let world = world(framework, SUITE);
-        with_running_test(&world, framework, before, |guest| {
-            let pid = guest.pid;
+        with_running_test(&world, framework, before, |connected| {
+            let pid = connected.pid;
             let link =
                 |fd: &str| fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap().display().to_string();
             let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();

@@ -53,7 +53,7 @@ struct RecordChecker<'a> {
     known: BTreeSet<(ClientConnection, String)>,
     completion: Option<ClientConnection>,
     attachments_end: Option<ClientConnection>,
-    books: CheckedRun,
+    checked_run: CheckedRun,
 }
 
 impl CheckedRun {
@@ -65,7 +65,7 @@ impl CheckedRun {
         selected: &[String],
         delivery: ExpectedDelivery,
     ) -> Self {
-        let books = Self {
+        let checked_run = Self {
             tests: BTreeMap::new(),
             programs: BTreeMap::new(),
             response: Value::Null,
@@ -81,7 +81,7 @@ impl CheckedRun {
             known: BTreeSet::new(),
             completion: None,
             attachments_end: None,
-            books,
+            checked_run,
         };
         reader.read()
     }
@@ -163,7 +163,7 @@ impl RecordChecker<'_> {
             } else if let Some(params) = event.params("client/log") {
                 self.check_members(params, &["level", "message"]);
                 assert!(params["level"].is_string(), "{params}");
-                self.books.log.push(params["message"].as_str().unwrap().to_owned());
+                self.checked_run.log.push(params["message"].as_str().unwrap().to_owned());
             }
         }
         self.check_complete()
@@ -177,19 +177,19 @@ impl RecordChecker<'_> {
     }
 
     fn on_response(&mut self, message: &Value) {
-        assert!(self.books.response.is_null(), "a second answer: {message}");
+        assert!(self.checked_run.response.is_null(), "a second answer: {message}");
         assert!(
             self.completion.is_some(),
             "answered before the completion: {message}\n{}",
             tail(self.events)
         );
-        self.books.response = message.clone();
+        self.checked_run.response = message.clone();
     }
 
     /// Resets the checks after the connection of the completion was closed. If the client had not proven
     /// receipt, everything may be sent again on another connection.
     fn restart_after_close(&mut self, place: usize) {
-        if !self.books.response.is_null() {
+        if !self.checked_run.response.is_null() {
             // The client itself is disconnecting.
             return;
         }
@@ -267,7 +267,7 @@ impl RecordChecker<'_> {
                 is_unlisted || node["outcome-kind"] == "program-failure",
                 "nobody asked for {uid}: {node}"
             );
-            self.books.programs.insert(uid.to_owned(), node.clone());
+            self.checked_run.programs.insert(uid.to_owned(), node.clone());
             return;
         }
         match state {
@@ -281,16 +281,16 @@ impl RecordChecker<'_> {
     }
 
     fn on_test_start(&mut self, uid: &str) {
-        let is_over = self.books.tests.contains_key(uid) && self.delivery == ExpectedDelivery::Once;
+        let is_over = self.checked_run.tests.contains_key(uid) && self.delivery == ExpectedDelivery::Once;
         assert!(!is_over, "{uid} begins after its end\n{}", tail(self.events));
     }
 
     fn on_test_end(&mut self, uid: &str, on: ClientConnection, node: &Value) {
-        if let Some(earlier) = self.books.tests.insert(uid.to_owned(), node.clone()) {
+        if let Some(earlier) = self.checked_run.tests.insert(uid.to_owned(), node.clone()) {
             assert_ne!(self.delivery, ExpectedDelivery::Once, "{uid} ended twice: {earlier} and {node}");
             assert_eq!(earlier["execution-state"], node["execution-state"], "{uid} ended in two ways");
         }
-        self.books.results_on.insert(uid.to_owned(), on);
+        self.checked_run.results_on.insert(uid.to_owned(), on);
     }
 
     fn on_attachments(&mut self, place: usize, on: ClientConnection, params: &Value) {
@@ -317,11 +317,11 @@ impl RecordChecker<'_> {
 
     fn check_complete(mut self) -> CheckedRun {
         let on = self.completion.unwrap_or_else(|| panic!("no completion\n{}", tail(self.events)));
-        let is_answered = !self.books.response.is_null() || self.delivery == ExpectedDelivery::Orphaned;
+        let is_answered = !self.checked_run.response.is_null() || self.delivery == ExpectedDelivery::Orphaned;
         assert!(is_answered, "no answer\n{}", tail(self.events));
-        let ended: BTreeSet<&str> = self.books.tests.keys().map(String::as_str).collect();
+        let ended: BTreeSet<&str> = self.checked_run.tests.keys().map(String::as_str).collect();
         assert_eq!(ended, self.selected, "every selected test has one terminal state, and no other has one");
-        self.books.completion_on = on;
-        self.books
+        self.checked_run.completion_on = on;
+        self.checked_run
     }
 }

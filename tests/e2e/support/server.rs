@@ -347,7 +347,7 @@ impl<'w> TestServer<'w> {
     }
 
     /// Releases every test that connects, until these runs are answered.
-    pub(crate) fn release_tests_until_done(&self, meet: &TestRendezvous, runs: &[&RequestedRun]) {
+    pub(crate) fn release_tests_until_done(&self, rendezvous: &TestRendezvous, runs: &[&RequestedRun]) {
         let recorder = self.recorder.clone();
         let requests: Vec<_> = runs.iter().map(|run| run.request).collect();
         std::thread::scope(|scope| {
@@ -364,8 +364,8 @@ impl<'w> TestServer<'w> {
             });
             while is_over.try_recv() != Err(TryRecvError::Disconnected) {
                 let soon = Instant::now() + Duration::from_millis(20);
-                if let Some(guest) = meet.next_test_until(soon) {
-                    guest.release();
+                if let Some(connected) = rendezvous.next_test_until(soon) {
+                    connected.release();
                 }
             }
         });

@@ -125,9 +125,9 @@ impl TestWorld {
 
     /// Opens the rendezvous socket of the tests.
     pub(crate) fn open_rendezvous(&self) -> TestRendezvous {
-        let meet = TestRendezvous::new(self.dir());
-        self.env("HEELER_FIXTURE_MEET", meet.path.to_str().unwrap());
-        meet
+        let rendezvous = TestRendezvous::new(self.dir());
+        self.env("HEELER_FIXTURE_MEET", rendezvous.path.to_str().unwrap());
+        rendezvous
     }
 
     /// Makes another user the owner of this world. All programs are copied, because that user may not have

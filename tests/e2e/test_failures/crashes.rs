@@ -21,9 +21,9 @@ fn run_all(world: &TestWorld, program: &str, names: &[&str]) -> CheckedRun {
     world.write("heeler.toml", "[profile.default]\njobs = 1\nstartup-timeout = \"1s\"\n");
     let mut server = TestServer::with_callback(world, &[program], |_| ListenerBehaviour::Normal);
     let run = server.run(None);
-    let books = server.finish(&run, &uids(program, names.iter().copied()));
+    let checked_run = server.finish(&run, &uids(program, names.iter().copied()));
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
 fn dying_at(place: &str) -> CheckedRun {
@@ -35,8 +35,11 @@ fn dying_at(place: &str) -> CheckedRun {
     run_all(&world, "deaths", &DEATHS)
 }
 
-fn program_failure<'a>(books: &'a CheckedRun, program: &str) -> &'a str {
-    let node = books.programs.get(program).unwrap_or_else(|| panic!("{program} is not charged: {books:#?}"));
+fn program_failure<'a>(checked_run: &'a CheckedRun, program: &str) -> &'a str {
+    let node = checked_run
+        .programs
+        .get(program)
+        .unwrap_or_else(|| panic!("{program} is not charged: {checked_run:#?}"));
     assert_eq!(node["outcome-kind"], "program-failure", "{node:#}");
     node["error.message"].as_str().unwrap()
 }
@@ -51,13 +54,13 @@ fn crash_among_500_costs_few_processes() {
     let selected = uids("big", names.iter().map(String::as_str));
     let mut server = TestServer::with_callback(&world, &["big"], |_| ListenerBehaviour::Normal);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
-    let bad: Vec<_> = books.tests.keys().filter(|uid| books.state(uid) != "passed").collect();
+    let checked_run = server.finish(&run, &selected);
+    let bad: Vec<_> = checked_run.tests.keys().filter(|uid| checked_run.state(uid) != "passed").collect();
     assert_eq!(bad, ["big::N/Big.Case/1137"]);
-    let culprit = books.test("big::N/Big.Case/1137");
+    let culprit = checked_run.test("big::N/Big.Case/1137");
     assert_eq!(culprit["heeler.isolated-rerun"], "crashes", "{culprit:#}");
     assert_eq!(culprit["error.message"], "crashed with SIGABRT; also crashes in isolation");
-    books.assert_no_program_failures();
+    checked_run.assert_no_program_failures();
     let starts: Vec<_> = world.starts().into_iter().map(|start| start.pid).collect();
     // The process starts of the crash, and up to two batches if the program's start exceeds the server's
     // batch limit.
@@ -67,76 +70,77 @@ fn crash_among_500_costs_few_processes() {
 
 #[test]
 fn order_dependent_crash_is_reported_as_such() {
-    let books = dying_at("order");
+    let checked_run = dying_at("order");
     let uid = "deaths::Third.CrashesWhenSpoilt";
-    assert_eq!(books.state(uid), "error");
-    assert_eq!(books.test(uid)["heeler.isolated-rerun"], "passes");
+    assert_eq!(checked_run.state(uid), "error");
+    assert_eq!(checked_run.test(uid)["heeler.isolated-rerun"], "passes");
     assert_eq!(
-        books.message(uid),
+        checked_run.message(uid),
         "crashed with SIGABRT when run after other tests; passes in isolation (order-dependent?)"
     );
-    let others = books.tests.keys().filter(|other| *other != uid);
-    assert!(others.clone().all(|other| books.state(other) == "passed"), "{books:#?}");
-    books.assert_no_program_failures();
+    let others = checked_run.tests.keys().filter(|other| *other != uid);
+    assert!(others.clone().all(|other| checked_run.state(other) == "passed"), "{checked_run:#?}");
+    checked_run.assert_no_program_failures();
 }
 
 #[test]
 fn program_dying_before_first_test_is_abandoned() {
-    let books = dying_at("static initialisation");
-    books.assert_all("error");
-    for (uid, node) in &books.tests {
+    let checked_run = dying_at("static initialisation");
+    checked_run.assert_all("error");
+    for (uid, node) in &checked_run.tests {
         assert_eq!(node["outcome-kind"], "not-run", "{uid}");
-        assert!(books.message(uid).contains("times in a row"), "{node:#}");
+        assert!(checked_run.message(uid).contains("times in a row"), "{node:#}");
     }
-    let message = program_failure(&books, "deaths");
+    let message = program_failure(&checked_run, "deaths");
     assert!(message.contains("the process died of SIGABRT before its first test"), "{message}");
     assert!(message.contains("a constructor gives up"), "{message}");
 }
 
 #[test]
 fn program_dying_in_environment_setup_is_abandoned() {
-    let books = dying_at("environment set-up");
-    assert!(books.tests.values().all(|node| node["outcome-kind"] == "not-run"), "{books:#?}");
-    assert!(program_failure(&books, "deaths").contains("before its first test"));
+    let checked_run = dying_at("environment set-up");
+    assert!(checked_run.tests.values().all(|node| node["outcome-kind"] == "not-run"), "{checked_run:#?}");
+    assert!(program_failure(&checked_run, "deaths").contains("before its first test"));
 }
 
 #[test]
 fn suite_setup_death_affects_only_that_suite() {
-    let books = dying_at("suite set-up");
+    let checked_run = dying_at("suite set-up");
     for name in ["First.One", "First.Two", "Third.Spoils", "Third.CrashesWhenSpoilt", "Third.Flaky"] {
-        assert_eq!(books.state(&format!("deaths::{name}")), "passed", "{books:#?}");
+        assert_eq!(checked_run.state(&format!("deaths::{name}")), "passed", "{checked_run:#?}");
     }
     for name in ["Second.One", "Second.Two"] {
-        assert_eq!(books.state(&format!("deaths::{name}")), "error", "{books:#?}");
+        assert_eq!(checked_run.state(&format!("deaths::{name}")), "error", "{checked_run:#?}");
     }
-    books.assert_no_program_failures();
+    checked_run.assert_no_program_failures();
 }
 
 #[test]
 fn suite_teardown_death_affects_no_other_suite() {
-    let books = dying_at("suite tear-down");
-    books.assert_all("passed");
-    let message = program_failure(&books, "deaths::First (tear-down)");
+    let checked_run = dying_at("suite tear-down");
+    checked_run.assert_all("passed");
+    let message = program_failure(&checked_run, "deaths::First (tear-down)");
     assert!(message.contains("died of SIGABRT in the tear-down of the suite"), "{message}");
 }
 
 #[test]
 fn death_after_last_test_is_program_failure() {
     for place in ["environment tear-down", "static destruction"] {
-        let books = dying_at(place);
-        books.assert_all("passed");
+        let checked_run = dying_at(place);
+        checked_run.assert_all("passed");
         assert!(
-            program_failure(&books, "deaths").contains("the process died of SIGABRT after its last test"),
-            "{books:#?}"
+            program_failure(&checked_run, "deaths")
+                .contains("the process died of SIGABRT after its last test"),
+            "{checked_run:#?}"
         );
     }
 }
 
 #[test]
 fn unexplained_exit_code_is_program_failure() {
-    let books = dying_at("exit code 7");
-    books.assert_all("passed");
-    assert!(program_failure(&books, "deaths").contains("exited with code 7"), "{books:#?}");
+    let checked_run = dying_at("exit code 7");
+    checked_run.assert_all("passed");
+    assert!(program_failure(&checked_run, "deaths").contains("exited with code 7"), "{checked_run:#?}");
 }
 
 #[test]
@@ -146,9 +150,9 @@ fn program_crashing_in_listing_yields_one_error() {
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
     let mut server = TestServer::initialized(&world, &["deaths"]);
     let run = server.run(None);
-    let books = server.finish(&run, &["deaths".to_owned()]);
-    assert_eq!(books.test("deaths")["outcome-kind"], "not-run");
-    let message = books.message("deaths");
+    let checked_run = server.finish(&run, &["deaths".to_owned()]);
+    assert_eq!(checked_run.test("deaths")["outcome-kind"], "not-run");
+    let message = checked_run.message("deaths");
     assert!(message.contains("died of SIGABRT while listing its tests"), "{message}");
     assert!(message.contains("a constructor gives up"), "{message}");
     // The second attempt is traced, so it has a stack.
@@ -187,11 +191,15 @@ fn program_failing_after_its_listing_runs_and_is_in_error() {
         );
         let mut server = TestServer::initialized(&world, &[]);
         let run = server.run(None);
-        let books = server.finish(&run, &uids(program, DEATHS));
-        books.assert_all("passed");
-        let message = program_failure(&books, program);
+        let checked_run = server.finish(&run, &uids(program, DEATHS));
+        checked_run.assert_all("passed");
+        let message = program_failure(&checked_run, program);
         assert!(message.contains("exited with code 1; its output:\nSUMMARY: AddressSanitizer"), "{message}");
-        assert!(books.log.iter().any(|line| line.contains("SUMMARY: AddressSanitizer")), "{:?}", books.log);
+        assert!(
+            checked_run.log.iter().any(|line| line.contains("SUMMARY: AddressSanitizer")),
+            "{:?}",
+            checked_run.log
+        );
     }
     let starts = world.read("starts");
     assert!(starts.lines().all(|start| start.contains("--gtest_")), "as no other framework: {starts}");
@@ -199,9 +207,9 @@ fn program_failing_after_its_listing_runs_and_is_in_error() {
 
 #[test]
 fn program_crashing_after_its_listing_runs_and_is_in_error() {
-    let books = dying_at("end of listing, by a signal");
-    books.assert_all("passed");
-    let message = program_failure(&books, "deaths");
+    let checked_run = dying_at("end of listing, by a signal");
+    checked_run.assert_all("passed");
+    let message = program_failure(&checked_run, "deaths");
     assert!(message.contains("died of SIGABRT while listing its tests"), "{message}");
     assert!(message.contains("stack:\n") && message.contains("minidump: "), "{message}");
 }
@@ -209,13 +217,17 @@ fn program_crashing_after_its_listing_runs_and_is_in_error() {
 #[test]
 fn death_between_tests_still_runs_every_test() {
     let world = TestWorld::with_fake("dies-between-tests");
-    let books = run_all(&world, "dies-between-tests", &FAKE);
+    let checked_run = run_all(&world, "dies-between-tests", &FAKE);
     for name in ["One", "Two", "Three"] {
-        assert_eq!(books.state(&format!("dies-between-tests::Fake.{name}")), "passed", "{books:#?}");
+        assert_eq!(
+            checked_run.state(&format!("dies-between-tests::Fake.{name}")),
+            "passed",
+            "{checked_run:#?}"
+        );
     }
     // The last test was alone in its process, so it does not pass if the process dies.
-    assert_eq!(books.state("dies-between-tests::Fake.Four"), "error", "{books:#?}");
-    assert!(program_failure(&books, "dies-between-tests").contains("SIGABRT"), "{books:#?}");
+    assert_eq!(checked_run.state("dies-between-tests::Fake.Four"), "error", "{checked_run:#?}");
+    assert!(program_failure(&checked_run, "dies-between-tests").contains("SIGABRT"), "{checked_run:#?}");
 }
 
 #[test]
@@ -230,9 +242,9 @@ fn silently_skipped_tests_are_rerun() {
 fn program_running_nothing_passes_no_test() {
     for role in ["runs-nothing", "says-nothing"] {
         let world = TestWorld::with_fake(role);
-        let books = run_all(&world, role, &FAKE);
-        books.assert_all("error");
-        assert!(books.tests.values().all(|node| node["outcome-kind"] == "not-run"), "{books:#?}");
+        let checked_run = run_all(&world, role, &FAKE);
+        checked_run.assert_all("error");
+        assert!(checked_run.tests.values().all(|node| node["outcome-kind"] == "not-run"), "{checked_run:#?}");
     }
 }
 
@@ -242,9 +254,9 @@ fn unselected_extra_tests_change_no_result_and_are_an_error() {
     let mut server = TestServer::initialized(&world, &["ignores-the-filter"]);
     let selected = uids("ignores-the-filter", ["Fake.Two", "Fake.Three"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
-    books.assert_all("passed");
-    let message = program_failure(&books, "ignores-the-filter");
+    let checked_run = server.finish(&run, &selected);
+    checked_run.assert_all("passed");
+    let message = program_failure(&checked_run, "ignores-the-filter");
     assert!(message.contains("Fake.One ran but was not selected"), "{message}");
 }
 
@@ -254,9 +266,9 @@ fn program_with_abseil_flags_runs_what_is_selected() {
     let mut server = TestServer::initialized(&world, &["abseil-flags"]);
     let selected = uids("abseil-flags", ["Fake.Two", "Fake.Three"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
-    books.assert_all("passed").assert_no_program_failures();
-    assert!(books.test(&selected[0])["location.line-start"].is_number(), "{books:#?}");
+    let checked_run = server.finish(&run, &selected);
+    checked_run.assert_all("passed").assert_no_program_failures();
+    assert!(checked_run.test(&selected[0])["location.line-start"].is_number(), "{checked_run:#?}");
 }
 
 #[test]
@@ -268,25 +280,31 @@ fn duplicate_results_are_counted_once() {
 #[test]
 fn program_that_never_exits_keeps_its_results() {
     let world = TestWorld::with_fake("never-leaves");
-    let books = run_all(&world, "never-leaves", &FAKE);
-    books.assert_all("passed");
-    assert!(program_failure(&books, "never-leaves").contains("did not exit"), "{books:#?}");
+    let checked_run = run_all(&world, "never-leaves", &FAKE);
+    checked_run.assert_all("passed");
+    assert!(program_failure(&checked_run, "never-leaves").contains("did not exit"), "{checked_run:#?}");
 }
 
 #[test]
 fn program_that_never_begins_is_abandoned() {
     let world = TestWorld::with_fake("never-begins");
-    let books = run_all(&world, "never-begins", &FAKE);
-    books.assert_all("error");
-    assert!(program_failure(&books, "never-begins").contains("started no test within 1 s"), "{books:#?}");
+    let checked_run = run_all(&world, "never-begins", &FAKE);
+    checked_run.assert_all("error");
+    assert!(
+        program_failure(&checked_run, "never-begins").contains("started no test within 1 s"),
+        "{checked_run:#?}"
+    );
 }
 
 #[test]
 fn bad_exit_code_changes_no_passed_result() {
     let world = TestWorld::with_fake("leaves-with-7");
-    let books = run_all(&world, "leaves-with-7", &FAKE);
-    books.assert_all("passed");
-    assert!(program_failure(&books, "leaves-with-7").contains("exited with code 7"), "{books:#?}");
+    let checked_run = run_all(&world, "leaves-with-7", &FAKE);
+    checked_run.assert_all("passed");
+    assert!(
+        program_failure(&checked_run, "leaves-with-7").contains("exited with code 7"),
+        "{checked_run:#?}"
+    );
 }
 
 #[test]
@@ -298,9 +316,13 @@ fn isolated_rerun_does_not_use_up_retries() {
     world.write("heeler.toml", "[profile.default]\njobs = 1\nretries = 1\n");
     let mut server = TestServer::initialized(&world, &["deaths"]);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("deaths", DEATHS));
-    assert_eq!(books.test("deaths::Third.Flaky")["outcome-kind"], "passed-with-retries", "{books:#?}");
-    let culprit = books.test("deaths::Third.CrashesWhenSpoilt");
+    let checked_run = server.finish(&run, &uids("deaths", DEATHS));
+    assert_eq!(
+        checked_run.test("deaths::Third.Flaky")["outcome-kind"],
+        "passed-with-retries",
+        "{checked_run:#?}"
+    );
+    let culprit = checked_run.test("deaths::Third.CrashesWhenSpoilt");
     assert_eq!(
         (&culprit["execution-state"], &culprit["heeler.isolated-rerun"]),
         (&"error".into(), &"passes".into())

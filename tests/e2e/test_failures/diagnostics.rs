@@ -105,10 +105,10 @@ fn serve(world: &TestWorld, names: &[&str]) -> (Vec<RecordedEvent>, RequestedRun
     let mut server = TestServer::with_callback(world, &[PROGRAM], |_| ListenerBehaviour::Normal);
     let selected = uids(PROGRAM, names.iter().copied());
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     let events = server.recorder.events();
     assert_eq!(server.exit(), Some(0));
-    (events, run, books)
+    (events, run, checked_run)
 }
 
 #[test]
@@ -138,14 +138,14 @@ fn crash_stack_is_on_terminal_and_in_junit() {
 #[test]
 fn node_stream_and_response_name_same_files() {
     let world = world("jobs = 2\n");
-    let (events, run, books) = serve(&world, &["Crash.One", "Crash.Two", "Z.IsLast"]);
-    let node = books.test("evidence::Crash.One");
+    let (events, run, checked_run) = serve(&world, &["Crash.One", "Crash.Two", "Z.IsLast"]);
+    let node = checked_run.test("evidence::Crash.One");
     check_order(
         node["error.stacktrace"].as_str().unwrap(),
         &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "#2 ", "Crash_One_Test::TestBody()"],
     );
-    let of_nodes: BTreeSet<_> = books.tests.values().flat_map(attachments_of).collect();
-    let of_answer = attachments_in(&books.response["result"]["attachments"]);
+    let of_nodes: BTreeSet<_> = checked_run.tests.values().flat_map(attachments_of).collect();
+    let of_answer = attachments_in(&checked_run.response["result"]["attachments"]);
     let is_of_run = |params: &&Value| params["runId"] == run.run_id.as_str();
     let attachment_updates: Vec<_> = events
         .iter()
@@ -157,7 +157,7 @@ fn node_stream_and_response_name_same_files() {
     assert_eq!(of_stream, of_answer);
     assert!(of_nodes.is_subset(&of_answer), "{of_nodes:#?}\n{of_answer:#?}");
     for name in ["Crash.One", "Crash.Two"] {
-        let own = attachments_of(books.test(&format!("evidence::{name}")));
+        let own = attachments_of(checked_run.test(&format!("evidence::{name}")));
         for ending in [".dmp", ".stacks.txt"] {
             let wanted = format!("evidence.{name}{ending}");
             assert!(own.iter().any(|file| file.ends_with(&wanted) && file.exists()), "{wanted}: {own:#?}");
@@ -177,9 +177,9 @@ fn node_stream_and_response_name_same_files() {
 #[test]
 fn crash_stays_crash_when_dump_exceeds_timeout() {
     let world = world("timeout = \"5ms\"\njobs = 1\n");
-    let (_, _, books) = serve(&world, &["Crash.One", "Crash.Two"]);
+    let (_, _, checked_run) = serve(&world, &["Crash.One", "Crash.Two"]);
     for (name, signal) in [("Crash.One", "SIGSEGV"), ("Crash.Two", "SIGABRT")] {
-        let node = books.test(&format!("evidence::{name}"));
+        let node = checked_run.test(&format!("evidence::{name}"));
         assert_eq!(node["execution-state"], "error", "{node:#}");
         assert_eq!(node["heeler.signal"], signal, "{node:#}");
     }
@@ -188,8 +188,8 @@ fn crash_stays_crash_when_dump_exceeds_timeout() {
 #[test]
 fn hung_test_has_stack_and_run_continues() {
     let world = world("timeout = \"1s\"\njobs = 1\n");
-    let (_, _, books) = serve(&world, &["Hang.Waits", "Memory.Modest", "Z.IsLast"]);
-    let node = books.test("evidence::Hang.Waits");
+    let (_, _, checked_run) = serve(&world, &["Hang.Waits", "Memory.Modest", "Z.IsLast"]);
+    let node = checked_run.test("evidence::Hang.Waits");
     assert_eq!(node["execution-state"], "timed-out", "{node:#}");
     let stack = node["error.stacktrace"].as_str().unwrap_or_else(|| panic!("{node:#}"));
     check_order(stack, &["BLOCKED", "Hang_Waits_Test::TestBody()"]);
@@ -198,15 +198,15 @@ fn hung_test_has_stack_and_run_continues() {
         assert!(own.iter().any(|file| file.to_str().unwrap().ends_with(ending) && file.exists()), "{own:#?}");
     }
     for name in ["Memory.Modest", "Z.IsLast"] {
-        assert_eq!(books.state(&format!("evidence::{name}")), "passed");
+        assert_eq!(checked_run.state(&format!("evidence::{name}")), "passed");
     }
 }
 
 #[test]
 fn hung_process_tree_is_dumped_completely() {
     let world = world("timeout = \"1s\"\n");
-    let (_, _, books) = serve(&world, &["Hang.WaitsForAChild"]);
-    let node = books.test("evidence::Hang.WaitsForAChild");
+    let (_, _, checked_run) = serve(&world, &["Hang.WaitsForAChild"]);
+    let node = checked_run.test("evidence::Hang.WaitsForAChild");
     let stack = node["error.stacktrace"].as_str().unwrap_or_else(|| panic!("{node:#}"));
     check_order(stack, &["BLOCKED", "BLOCKED", "Hang_WaitsForAChild_Test::TestBody()", "wait_in_the_child"]);
     let own = attachments_of(node);
@@ -245,29 +245,29 @@ fn idle_timeout_ends_only_silent_tests() {
 #[test]
 fn run_at_timeout_accounts_for_every_test() {
     let world = world("run-timeout = \"1s\"\njobs = 1\n");
-    let (_, _, books) = serve(&world, &["Hang.Waits", "Memory.Modest", "Z.IsLast"]);
-    assert_eq!(books.state("evidence::Hang.Waits"), "cancelled", "{books:#?}");
+    let (_, _, checked_run) = serve(&world, &["Hang.Waits", "Memory.Modest", "Z.IsLast"]);
+    assert_eq!(checked_run.state("evidence::Hang.Waits"), "cancelled", "{checked_run:#?}");
     for name in ["Memory.Modest", "Z.IsLast"] {
         let uid = format!("evidence::{name}");
-        assert_eq!(books.test(&uid)["outcome-kind"], "not-run", "{books:#?}");
-        assert!(books.message(&uid).contains("run-timeout"), "{books:#?}");
+        assert_eq!(checked_run.test(&uid)["outcome-kind"], "not-run", "{checked_run:#?}");
+        assert!(checked_run.message(&uid).contains("run-timeout"), "{checked_run:#?}");
     }
 }
 
 #[test]
 fn memory_limit_kills_only_exceeding_test() {
     let world = world("max-memory = \"100MiB\"\ntimeout = \"30s\"\njobs = 1\n");
-    let (_, _, books) = serve(&world, &["Memory.Greedy", "Memory.Modest", "Z.IsLast"]);
-    let node = books.test("evidence::Memory.Greedy");
+    let (_, _, checked_run) = serve(&world, &["Memory.Greedy", "Memory.Modest", "Z.IsLast"]);
+    let node = checked_run.test("evidence::Memory.Greedy");
     assert_eq!(
         (&node["execution-state"], &node["outcome-kind"]),
         (&"error".into(), &"out-of-memory".into()),
         "{node:#}"
     );
-    let message = books.message("evidence::Memory.Greedy");
+    let message = checked_run.message("evidence::Memory.Greedy");
     assert!(message.contains("memory") && message.contains("100 MiB"), "{message}");
     for name in ["Memory.Modest", "Z.IsLast"] {
-        assert_eq!(books.state(&format!("evidence::{name}")), "passed");
+        assert_eq!(checked_run.state(&format!("evidence::{name}")), "passed");
     }
 }
 
@@ -291,9 +291,9 @@ fn disabled_crash_capture_keeps_states_without_files() {
     let names = ["Crash.Two", "Crash.Three", "Hang.Waits", "Z.IsLast"];
     let states = |profile: &str| {
         let world = world(&format!("timeout = \"1s\"\n{profile}"));
-        let (_, _, books) = serve(&world, &names);
+        let (_, _, checked_run) = serve(&world, &names);
         let facts = |node: &Value| (node["execution-state"].clone(), node["heeler.signal"].clone());
-        let states: Vec<_> = books.tests.values().map(facts).collect();
+        let states: Vec<_> = checked_run.tests.values().map(facts).collect();
         let runs = fs::read_dir(world.path(".heeler/runs")).unwrap();
         (states, runs.filter(|run| run.as_ref().unwrap().path().join("evidence").exists()).count())
     };

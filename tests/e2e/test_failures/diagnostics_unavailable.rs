@@ -34,9 +34,9 @@ fn stripped_program_stack_has_offsets_and_build_id() {
     assert!(strip.status().unwrap().success());
     let mut server = TestServer::with_callback(&world, &["stripped"], |_| ListenerBehaviour::Normal);
     let run = server.run(Some(&["stripped::Crash.One"]));
-    let books = server.finish(&run, &uids("stripped", ["Crash.One"]));
+    let checked_run = server.finish(&run, &uids("stripped", ["Crash.One"]));
     assert_eq!(server.exit(), Some(0));
-    let stack = books.test("stripped::Crash.One")["error.stacktrace"].as_str().unwrap().to_owned();
+    let stack = checked_run.test("stripped::Crash.One")["error.stacktrace"].as_str().unwrap().to_owned();
     let top = stack.lines().next().unwrap();
     let (_, build_id) = top.split_once("?? in stripped+0x").unwrap().1.split_once(" (build id ").unwrap();
     let build_id = build_id.trim_end_matches(')');
@@ -66,15 +66,15 @@ fn crash_of_damaged_program_is_reported_with_signal_and_address() {
 #[test]
 fn second_tracer_is_refused_and_run_continues() {
     let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
     let run = server.run(Some(&["meet::N/Meet.Case/0"]));
-    let guest = meet.next_test();
-    let pid = heeler_sys::process::Pid(i32::try_from(guest.pid).unwrap());
+    let connected = rendezvous.next_test();
+    let pid = heeler_sys::process::Pid(i32::try_from(connected.pid).unwrap());
     assert!(heeler_sys::trace::tracer_of(pid).is_some());
     let refused = heeler_sys::trace::seize(pid, heeler_sys::trace::TraceOptions::VISIT).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
-    guest.release();
+    connected.release();
     server.finish(&run, &uids("meet", ["N/Meet.Case/0"])).assert_all("passed").assert_no_program_failures();
     assert_eq!(server.exit(), Some(0));
 }

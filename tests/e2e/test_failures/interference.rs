@@ -21,24 +21,24 @@ fn run(meets: bool, settings: &str, cases: &[&str]) -> CheckedRun {
     let selected = uids("interferes", cases.iter().copied());
     let mut server = TestServer::initialized(&world, &["interferes"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
 #[test]
 fn failure_beside_another_test_that_passes_alone_names_it() {
-    let books = run(true, "jobs = 2\nretries = 1\n", &CASES[..2]);
-    books.assert_all("passed");
-    let flaky = books.tests.iter().find(|(_, node)| node["outcome-kind"] == "passed-with-retries");
-    let (uid, _) = flaky.unwrap_or_else(|| panic!("{books:#?}"));
-    let other = books.tests.keys().find(|other| *other != uid).unwrap();
+    let checked_run = run(true, "jobs = 2\nretries = 1\n", &CASES[..2]);
+    checked_run.assert_all("passed");
+    let flaky = checked_run.tests.iter().find(|(_, node)| node["outcome-kind"] == "passed-with-retries");
+    let (uid, _) = flaky.unwrap_or_else(|| panic!("{checked_run:#?}"));
+    let other = checked_run.tests.keys().find(|other| *other != uid).unwrap();
     let is_named = |line: &String| {
         line.contains(&format!("{uid}: failed, but passes alone: conflicts with tests"))
             && line.contains(other)
     };
-    assert!(books.log.iter().any(is_named), "{:#?}", books.log);
-    assert!(books.log.iter().any(|line| line.contains("max-processes = 1")), "{:#?}", books.log);
+    assert!(checked_run.log.iter().any(is_named), "{:#?}", checked_run.log);
+    assert!(checked_run.log.iter().any(|line| line.contains("max-processes = 1")), "{:#?}", checked_run.log);
 }
 
 #[test]

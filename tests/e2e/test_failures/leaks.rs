@@ -84,17 +84,17 @@ fn single_test_process_reports_leaks_with_result() {
     world.write("heeler.toml", "[profile.default]\nisolate = true\nshow-env = true\n");
     let mut server = TestServer::with_callback(&world, &["leaks"], |_| ListenerBehaviour::Normal);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("leaks", NAMES));
-    books.assert_no_program_failures();
-    let kind = |name: &str| books.test(&format!("leaks::{name}"))["outcome-kind"].clone();
+    let checked_run = server.finish(&run, &uids("leaks", NAMES));
+    checked_run.assert_no_program_failures();
+    let kind = |name: &str| checked_run.test(&format!("leaks::{name}"))["outcome-kind"].clone();
     for (name, state, expected) in [
         ("Leaves.InTheMiddle", "passed", "sleep 1009"),
         ("Leaves.AtOnce", "passed", "sleep 1013"),
         ("Leaves.AndFails", "failed", "sleep 1019"),
     ] {
         let uid = format!("leaks::{name}");
-        let node = books.test(&uid);
-        assert_eq!(books.state(&uid), state, "{node:#}");
+        let node = checked_run.test(&uid);
+        assert_eq!(checked_run.state(&uid), state, "{node:#}");
         assert_eq!(leaked_commands(&node["heeler.leaked"]), [expected], "{node:#}");
         let process = &node["heeler.leaked"][0];
         assert_eq!(process["name"], "sleep", "{node:#}");
@@ -102,12 +102,12 @@ fn single_test_process_reports_leaks_with_result() {
         let errors = node["standardError"].as_str().unwrap();
         assert!(errors.contains(" old, "), "{errors}");
         assert!(errors.contains("leaked a process") && errors.contains(expected), "{node:#}");
-        let logged = books.log.iter().any(|line| line.contains(&uid) && line.contains(expected));
-        assert!(logged, "{:#?}", books.log);
+        let logged = checked_run.log.iter().any(|line| line.contains(&uid) && line.contains(expected));
+        assert!(logged, "{:#?}", checked_run.log);
     }
     assert_eq!((kind("Leaves.AtOnce"), kind("Leaves.AndFails")), ("leaky".into(), Value::Null));
     for name in NAMES.iter().filter(|name| name.starts_with("Tidy")) {
-        let node = books.test(&format!("leaks::{name}"));
+        let node = checked_run.test(&format!("leaks::{name}"));
         assert_eq!((&node["heeler.leaked"], &node["outcome-kind"]), (&Value::Null, &Value::Null), "{node:#}");
     }
     assert_eq!(server.exit(), Some(0));
@@ -117,18 +117,18 @@ fn single_test_process_reports_leaks_with_result() {
 fn batch_leaks_are_charged_by_start_time() {
     let world = TestWorld::with_gtest("leaks");
     world.write("heeler.toml", "[profile.default]\nshow-env = true\n");
-    let meet = world.open_rendezvous();
+    let rendezvous = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["leaks"]);
     let run = server.run(None);
     for name in ["Leaves.InTheMiddle", "Leaves.AndFails"] {
-        let guest = meet.next_test();
-        assert_eq!(guest.test_name, name);
+        let connected = rendezvous.next_test();
+        assert_eq!(connected.test_name, name);
         // The server has seen the end of the earlier tests by now.
         server.wait_state(&format!("leaks::{name}"), "in-progress");
-        guest.release();
+        connected.release();
     }
-    let books = server.finish(&run, &uids("leaks", NAMES));
-    let leaks = books.response["result"]["heeler.leaks"].as_array().unwrap();
+    let checked_run = server.finish(&run, &uids("leaks", NAMES));
+    let leaks = checked_run.response["result"]["heeler.leaks"].as_array().unwrap();
     // A worker that reads late may not be able to distinguish a test from its successors. It then names all
     // of them.
     let tests_of = |command: &str| -> Vec<&str> {

@@ -8,8 +8,8 @@ use crate::support::{
 };
 
 /// Returns the outcome kinds of these tests, in order; an empty string if the result has none.
-fn kinds<'b>(books: &'b CheckedRun, uids: &[String]) -> Vec<&'b str> {
-    uids.iter().map(|uid| books.test(uid)["outcome-kind"].as_str().unwrap_or_default()).collect()
+fn kinds<'b>(checked_run: &'b CheckedRun, uids: &[String]) -> Vec<&'b str> {
+    uids.iter().map(|uid| checked_run.test(uid)["outcome-kind"].as_str().unwrap_or_default()).collect()
 }
 
 #[test]
@@ -26,9 +26,9 @@ fn outcome_kinds_match_results() {
     let mut selected = uids("kinds", names);
     selected.extend(uids("kinds", ["Slow.Sleeps300Milliseconds", "No.Such"]));
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     let expected = ["", "", "", "crashed", "exited-early", "leaky", "idle", "", "not-run"];
-    assert_eq!(kinds(&books, &selected), expected, "{books:#?}");
+    assert_eq!(kinds(&checked_run, &selected), expected, "{checked_run:#?}");
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -48,8 +48,8 @@ fn test_with_lost_process_is_reported_lost() {
         });
         signal(server.processes(ProcessRole::Guard)[0], "KILL");
     }
-    let books = server.finish(&run, &selected);
-    assert_eq!((books.state(&selected[0]), kinds(&books, &selected)), ("error", vec!["lost"]));
+    let checked_run = server.finish(&run, &selected);
+    assert_eq!((checked_run.state(&selected[0]), kinds(&checked_run, &selected)), ("error", vec!["lost"]));
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -60,9 +60,9 @@ fn times_are_ordered_and_only_for_run_tests() {
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let selected = uids("kinds", ["Math.Add", "Math.Fail", "Crash.Segv", "Math.DISABLED_Off", "No.Such"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     for uid in &selected {
-        let node = books.test(uid);
+        let node = checked_run.test(uid);
         let [start, stop] = ["time.start-utc", "time.stop-utc"].map(|name| day_and_milliseconds(&node[name]));
         if uid.ends_with("Off") || uid.ends_with("Such") {
             assert_eq!(start, None, "{node:#}");

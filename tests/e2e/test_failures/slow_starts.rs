@@ -16,9 +16,9 @@ fn run(world: &TestWorld) -> CheckedRun {
     let selected: Vec<_> = (0..20).map(|number| format!("slow_start::N/Slow.Case/{number}")).collect();
     let mut server = TestServer::initialized(world, &["slow_start"]);
     let run = server.run(None);
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
 #[test]
@@ -60,12 +60,12 @@ fn slow_start_is_no_fault_of_a_test() {
 fn program_that_never_starts_in_time_has_failed() {
     let world = slow_world(60_000, 0, "jobs = 2\nstartup-timeout = \"100ms\"\ngrace-period = \"100ms\"\n");
     world.env("HEELER_FIXTURE_START_IN", "environment");
-    let books = run(&world);
-    books.assert_all("error");
-    for (uid, node) in &books.tests {
+    let checked_run = run(&world);
+    checked_run.assert_all("error");
+    for (uid, node) in &checked_run.tests {
         assert_eq!(node["outcome-kind"], "not-run", "{uid}");
-        assert!(books.message(uid).contains("(startup-timeout) in 3 attempts"), "{node:#}");
+        assert!(checked_run.message(uid).contains("(startup-timeout) in 3 attempts"), "{node:#}");
     }
-    let message = books.programs["slow_start"]["error.message"].as_str().unwrap();
+    let message = checked_run.programs["slow_start"]["error.message"].as_str().unwrap();
     assert!(message.contains("started no test within"), "{message}");
 }

@@ -18,9 +18,9 @@ fn ending_with(how: &str, settings: &str) -> CheckedRun {
     selected.extend((0..20).map(|number| format!("suites::N/Fixture.Case/{number}")));
     let mut server = TestServer::initialized(&world, &["suites"]);
     let run = server.run(None);
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     assert_eq!(server.exit(), Some(0));
-    books
+    checked_run
 }
 
 #[test]
@@ -30,35 +30,39 @@ fn death_in_set_up_is_the_result_of_the_suites_tests() {
         ("set-up, exit", "the process exited with code 3 in the set-up of suite N/Fixture"),
     ] {
         for settings in ["", "isolate = true\n"] {
-            let books = ending(how, settings);
-            for uid in books.tests.keys() {
+            let checked_run = ending(how, settings);
+            for uid in checked_run.tests.keys() {
                 if uid.contains("Fixture") {
-                    assert_eq!((books.state(uid), books.message(uid)), ("error", message), "{settings}");
+                    assert_eq!(
+                        (checked_run.state(uid), checked_run.message(uid)),
+                        ("error", message),
+                        "{settings}"
+                    );
                 } else {
-                    assert_eq!(books.state(uid), "passed", "{settings}");
+                    assert_eq!(checked_run.state(uid), "passed", "{settings}");
                 }
             }
-            books.assert_no_program_failures();
+            checked_run.assert_no_program_failures();
         }
     }
 }
 
 #[test]
 fn hang_in_set_up_is_the_result_of_the_suites_tests() {
-    let books = ending("set-up, hang", "startup-timeout = \"700ms\"\n");
-    for uid in books.tests.keys() {
+    let checked_run = ending("set-up, hang", "startup-timeout = \"700ms\"\n");
+    for uid in checked_run.tests.keys() {
         if uid.contains("Fixture") {
-            assert_eq!(books.state(uid), "timed-out");
+            assert_eq!(checked_run.state(uid), "timed-out");
             assert!(
-                books.message(uid).ends_with("in the set-up of suite N/Fixture"),
+                checked_run.message(uid).ends_with("in the set-up of suite N/Fixture"),
                 "{:#}",
-                books.test(uid)
+                checked_run.test(uid)
             );
         } else {
-            assert_eq!(books.state(uid), "passed");
+            assert_eq!(checked_run.state(uid), "passed");
         }
     }
-    books.assert_no_program_failures();
+    checked_run.assert_no_program_failures();
 }
 
 #[test]
@@ -72,10 +76,10 @@ fn death_in_tear_down_is_its_own_node() {
         ("tear-down, leave", "exited with code 0", "isolate = true\n"),
         ("tear-down, hang", "exceeded the time limit", ""),
     ] {
-        let books = ending(how, settings);
-        books.assert_all("passed");
-        assert_eq!(books.programs.len(), 1, "{how}: {:#?}", books.programs);
-        let node = &books.programs["suites::N/Fixture (tear-down)"];
+        let checked_run = ending(how, settings);
+        checked_run.assert_all("passed");
+        assert_eq!(checked_run.programs.len(), 1, "{how}: {:#?}", checked_run.programs);
+        let node = &checked_run.programs["suites::N/Fixture (tear-down)"];
         assert_eq!(
             (&node["outcome-kind"], &node["execution-state"]),
             (&"program-failure".into(), &"error".into())
@@ -88,11 +92,11 @@ fn death_in_tear_down_is_its_own_node() {
 
 #[test]
 fn hang_in_tear_down_has_a_limit_without_a_time_limit() {
-    let books = ending_with("tear-down, hang", "startup-timeout = \"500ms\"\n");
-    books.assert_all("passed");
-    let names: Vec<_> = books.programs.keys().collect();
-    assert_eq!(names, ["suites::N/Fixture (tear-down)"], "{:#?}", books.programs);
-    let text = books.programs["suites::N/Fixture (tear-down)"]["error.message"].as_str().unwrap();
+    let checked_run = ending_with("tear-down, hang", "startup-timeout = \"500ms\"\n");
+    checked_run.assert_all("passed");
+    let names: Vec<_> = checked_run.programs.keys().collect();
+    assert_eq!(names, ["suites::N/Fixture (tear-down)"], "{:#?}", checked_run.programs);
+    let text = checked_run.programs["suites::N/Fixture (tear-down)"]["error.message"].as_str().unwrap();
     // Heeler extends the limit on a slow machine, so the exact time is not checked.
     let limit = "(four times startup-timeout) in the tear-down of the suite";
     assert!(text.starts_with("the process exceeded ") && text.contains(limit), "{text}");
@@ -102,16 +106,17 @@ fn hang_in_tear_down_has_a_limit_without_a_time_limit() {
 fn failed_assertion_outside_tests_is_its_suites_own_node() {
     for (how, phase) in [("set-up, fail", "set-up"), ("tear-down, fail", "tear-down")] {
         for settings in ["", "isolate = true\n"] {
-            let books = ending(how, settings);
-            let suites: Vec<_> = books.programs.keys().collect();
-            assert_eq!(suites, [&format!("suites::N/Fixture ({phase})")], "{settings}: {books:#?}");
-            let message = books.programs.values().next().unwrap()["error.message"].as_str().unwrap();
+            let checked_run = ending(how, settings);
+            let suites: Vec<_> = checked_run.programs.keys().collect();
+            assert_eq!(suites, [&format!("suites::N/Fixture ({phase})")], "{settings}: {checked_run:#?}");
+            let message = checked_run.programs.values().next().unwrap()["error.message"].as_str().unwrap();
             assert!(message.contains("suites.cc") && message.contains("the fixture gives up"), "{message}");
-            for uid in books.tests.keys() {
+            for uid in checked_run.tests.keys() {
                 let is_skipped = how.starts_with("set-up") && uid.contains("Fixture");
                 // Newer versions of GoogleTest skip a suite's tests if its set-up fails.
-                let is_expected = books.state(uid) == "passed" || is_skipped && books.state(uid) == "skipped";
-                assert!(is_expected, "{how}: {:#}", books.test(uid));
+                let is_expected =
+                    checked_run.state(uid) == "passed" || is_skipped && checked_run.state(uid) == "skipped";
+                assert!(is_expected, "{how}: {:#}", checked_run.test(uid));
             }
         }
     }

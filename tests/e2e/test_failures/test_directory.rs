@@ -13,10 +13,10 @@ fn processes_have_directories_of_their_own_and_failures_keep_them() {
     selected.extend(uids("tmpdir", ["Evidence.Directories", "Evidence.Fails"]));
     let mut server = TestServer::initialized(&world, &["tmpdir"]);
     let run = server.run(None);
-    let books = server.finish(&run, &selected);
+    let checked_run = server.finish(&run, &selected);
     for uid in &selected {
         let expected = if uid.contains("Fails") { "failed" } else { "passed" };
-        assert_eq!(books.state(uid), expected, "{books:#?}");
+        assert_eq!(checked_run.state(uid), expected, "{checked_run:#?}");
     }
     assert_eq!(server.exit(), Some(0));
     let runs = fs::read_dir(world.path(".heeler/runs")).unwrap().flatten();
@@ -27,7 +27,7 @@ fn processes_have_directories_of_their_own_and_failures_keep_them() {
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert_eq!(fs::read_to_string(kept[0].path().join("evidence")).unwrap(), "what was there");
     let name = kept[0].file_name().into_string().unwrap();
-    assert!(books.log.iter().any(|line| line.contains(&name)), "{:?}", books.log);
+    assert!(checked_run.log.iter().any(|line| line.contains(&name)), "{:?}", checked_run.log);
 }
 
 #[test]
@@ -39,9 +39,9 @@ fn directory_is_in_the_temporary_directory_and_names_tmpdir_on_request() {
         let mut server = TestServer::initialized(&world, &["tmpdir"]);
         let selected = uids("tmpdir", ["Evidence.Directories"]);
         let run = server.run(Some(&[&selected[0]]));
-        let books = server.finish(&run, &selected);
+        let checked_run = server.finish(&run, &selected);
         assert_eq!(server.exit(), Some(0));
-        let output = books.test(&selected[0])["standardOutput"].as_str().unwrap();
+        let output = checked_run.test(&selected[0])["standardOutput"].as_str().unwrap();
         let (of_tests, tmpdir) = output.trim_end().split_once('\n').unwrap();
         assert!(of_tests.starts_with(&format!("{}/heeler-", temporary.display())), "{of_tests}");
         let expected = if is_private { of_tests.trim_end_matches('/') } else { temporary.to_str().unwrap() };

@@ -11,13 +11,14 @@ fn single_test_process_reports_usage() {
     world.write("heeler.toml", "[profile.default]\nisolate = true\n");
     let mut server = TestServer::with_callback(&world, &["resources"], |_| ListenerBehaviour::Normal);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("resources", ["Takes.Little", "Takes.Memory", "Takes.Time"]));
-    let peak =
-        |name: &str| books.test(&format!("resources::{name}"))["heeler.peak-memory-kib"].as_u64().unwrap();
-    let cpu = |name: &str| books.test(&format!("resources::{name}"))["heeler.cpu-ms"].as_f64().unwrap();
+    let checked_run = server.finish(&run, &uids("resources", ["Takes.Little", "Takes.Memory", "Takes.Time"]));
+    let peak = |name: &str| {
+        checked_run.test(&format!("resources::{name}"))["heeler.peak-memory-kib"].as_u64().unwrap()
+    };
+    let cpu = |name: &str| checked_run.test(&format!("resources::{name}"))["heeler.cpu-ms"].as_f64().unwrap();
     assert!(peak("Takes.Memory") > HOG_KIB && peak("Takes.Little") < HOG_KIB);
     assert!(cpu("Takes.Time") >= 50.0 && cpu("Takes.Time") > cpu("Takes.Little"));
-    assert!(books.response["result"]["heeler.largest"].is_null());
+    assert!(checked_run.response["result"]["heeler.largest"].is_null());
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -27,9 +28,9 @@ fn batch_usage_is_reported_once() {
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
     let mut server = TestServer::initialized(&world, &["resources"]);
     let run = server.run(None);
-    let books = server.finish(&run, &uids("resources", ["Takes.Little", "Takes.Memory", "Takes.Time"]));
-    assert!(books.test("resources::Takes.Memory")["heeler.peak-memory-kib"].is_null());
-    let largest = &books.response["result"]["heeler.largest"][0];
+    let checked_run = server.finish(&run, &uids("resources", ["Takes.Little", "Takes.Memory", "Takes.Time"]));
+    assert!(checked_run.test("resources::Takes.Memory")["heeler.peak-memory-kib"].is_null());
+    let largest = &checked_run.response["result"]["heeler.largest"][0];
     assert_eq!((&largest["suite"], &largest["tests"]), (&"resources".into(), &3.into()));
     assert!(largest["peak-memory-kib"].as_u64().unwrap() > HOG_KIB, "{largest}");
     assert!(largest["cpu-ms"].as_f64().unwrap() >= 50.0, "{largest}");

@@ -177,9 +177,9 @@ pub(crate) fn check(
             answers.filter(|message| message.get("method").is_none() && message["id"] == run.request).count()
                 > 0;
         if is_answered {
-            let books = check_record(plan, &events, &run, licence);
-            check_results(plan, &books.tests, licence);
-            check_response(&books, licence, injected);
+            let checked_run = check_record(plan, &events, &run, licence);
+            check_results(plan, &checked_run.tests, licence);
+            check_response(&checked_run, licence, injected);
         } else if licence.is_client_gone {
             // If the client is gone, messages that it has not read may be lost.
         } else if licence.is_coordinator_killed {
@@ -236,8 +236,8 @@ fn nodes<'e>(events: &'e [RecordedEvent], run: &'e RequestedRun) -> impl Iterato
 }
 
 /// Checks that the response is a result or a permitted error, such as a cancellation.
-fn check_response(books: &CheckedRun, licence: &PermittedEffects, injected: &[InjectedFault]) {
-    let Some(error) = books.response.get("error") else { return };
+fn check_response(checked_run: &CheckedRun, licence: &PermittedEffects, injected: &[InjectedFault]) {
+    let Some(error) = checked_run.response.get("error") else { return };
     let may_be_refused = licence.is_starved || licence.has_lost_request;
     if may_be_refused && error["code"] == -32603 {
         return;
@@ -255,13 +255,13 @@ fn check_orphaned(plan: &MtpPlan, events: &[RecordedEvent], run: &RequestedRun, 
         event.on != ClientConnection::Main && params.is_some()
     });
     if is_reachable && has_begun && !licence.is_watchdog_killed && !licence.has_lost_journals {
-        let books = check_record(
+        let checked_run = check_record(
             plan,
             events,
             run,
             &PermittedEffects { delivery: ExpectedDelivery::Orphaned, ..*licence },
         );
-        check_results(plan, &books.tests, &PermittedEffects { lost_tests: usize::MAX, ..*licence });
+        check_results(plan, &checked_run.tests, &PermittedEffects { lost_tests: usize::MAX, ..*licence });
     } else {
         check_results(
             plan,
