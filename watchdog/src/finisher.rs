@@ -128,7 +128,7 @@ impl RunFinisher {
             connection => connection,
         };
         let mut delivery = Delivery::new(connection, has_pending);
-        let mut conversation = FinishProgress {
+        let mut progress = FinishProgress {
             finish,
             // There is nothing to send, so no update can be missing.
             proof: if has_pending { ProofLevel::None } else { ProofLevel::Handled },
@@ -137,19 +137,18 @@ impl RunFinisher {
             sent_frames: finish.sent_frames.max(finish.relayed_frames),
             soft_errors: Vec::new(),
         };
-        let delivered = self.deliver_or_redial(&mut delivery, &mut conversation).await;
-        if delivered == DeliveryResult::Directly || conversation.reached == ConnectionEnd::CompletionUnproven
-        {
+        let delivered = self.deliver_or_redial(&mut delivery, &mut progress).await;
+        if delivered == DeliveryResult::Directly || progress.reached == ConnectionEnd::CompletionUnproven {
             self.redials = MAX_REDIALS;
         }
         let proof = match delivered {
-            DeliveryResult::Directly => conversation.proof,
+            DeliveryResult::Directly => progress.proof,
             DeliveryResult::Relayed => ProofLevel::Ordered,
             // Without the coordinator, the report has no receiver. The session's loop notices that the
             // coordinator is gone.
             DeliveryResult::Undelivered => ProofLevel::None,
         };
-        let soft_errors = conversation.soft_errors;
+        let soft_errors = progress.soft_errors;
         FromWatchdog::Finished { run: finish.run.clone(), proof, soft_errors }
     }
 
@@ -175,18 +174,18 @@ impl RunFinisher {
     async fn deliver_or_redial(
         &mut self,
         delivery: &mut Delivery,
-        conversation: &mut FinishProgress<'_>,
+        progress: &mut FinishProgress<'_>,
     ) -> DeliveryResult {
-        let mut redial = RedialState::new(has_pending_updates(conversation.finish));
+        let mut redial = RedialState::new(has_pending_updates(progress.finish));
         loop {
-            let delivered = self.deliver(delivery, conversation).await;
+            let delivered = self.deliver(delivery, progress).await;
             let Some(address) = self.address.clone().filter(|_| self.control.is_closed()) else {
                 return delivered;
             };
             if delivered != DeliveryResult::Undelivered {
                 return delivered;
             }
-            match redial.on_connection_end(conversation.reached) {
+            match redial.on_connection_end(progress.reached) {
                 AfterConnection::Redial { pause, has_due } => {
                     sleep(pause).await;
                     self.callback = CallbackState::Closed(address);
@@ -194,7 +193,7 @@ impl RunFinisher {
                     delivery.lose_relay();
                 }
                 AfterConnection::GiveUp(reason) => {
-                    let run = &conversation.finish.run.id;
+                    let run = &progress.finish.run.id;
                     tracing::warn!(
                         run,
                         ?reason,
@@ -211,25 +210,25 @@ impl RunFinisher {
     async fn deliver(
         &mut self,
         delivery: &mut Delivery,
-        conversation: &mut FinishProgress<'_>,
+        progress: &mut FinishProgress<'_>,
     ) -> DeliveryResult {
         loop {
             match delivery.next_step() {
                 Ok(order) => {
                     self.step = Some(order);
-                    let went = self.run_step(order, conversation).await;
-                    conversation.record_step(order, went);
+                    let went = self.run_step(order, progress).await;
+                    progress.record_step(order, went);
                     if self.control.is_closed() {
                         delivery.lose_relay();
                     }
                     delivery.on_step_result(went);
                     // Keep the connection for the finishes of other runs, unless it failed.
                     let is_relayed = delivery.connection() == delivery::FinisherConnection::Relayed;
-                    if is_relayed && !conversation.finish.is_relayed {
+                    if is_relayed && !progress.finish.is_relayed {
                         self.callback = CallbackState::Relayed;
                     }
                     if order == DeliveryStep::GiveUp {
-                        conversation.record_fallback(delivery.next_step());
+                        progress.record_fallback(delivery.next_step());
                     }
                 }
                 Err(delivered) => return delivered,
@@ -247,11 +246,11 @@ impl RunFinisher {
         }
     }
 
-    async fn run_step(&mut self, order: DeliveryStep, conversation: &mut FinishProgress<'_>) -> StepResult {
+    async fn run_step(&mut self, order: DeliveryStep, progress: &mut FinishProgress<'_>) -> StepResult {
         let is_well = match order {
-            DeliveryStep::Dial => self.dial(conversation).await,
+            DeliveryStep::Dial => self.dial(progress).await,
             DeliveryStep::SendDue(way) => {
-                let FinishProgress { finish, sent_frames, soft_errors, .. } = conversation;
+                let FinishProgress { finish, sent_frames, soft_errors, .. } = progress;
                 let sent = match self.frame_route(way, &finish.run).await {
                     Ok(route) => {
                         let sent_here = if route.is_relay() { finish.relayed_frames } else { 0 };
@@ -261,13 +260,13 @@ impl RunFinisher {
                     Err(broken) => Err(broken),
                 };
                 heeler_sys::fail::pass("watchdog.due");
-                conversation.record_sent(sent)
+                progress.record_sent(sent)
             }
-            DeliveryStep::Prove => self.prove(conversation).await,
-            DeliveryStep::ProveCompletion => self.prove_completion(conversation).await,
-            DeliveryStep::GiveUp => self.give_up_connection(conversation).await,
+            DeliveryStep::Prove => self.prove(progress).await,
+            DeliveryStep::ProveCompletion => self.prove_completion(progress).await,
+            DeliveryStep::GiveUp => self.give_up_connection(progress).await,
             DeliveryStep::Announce => {
-                let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
+                let completing = FromWatchdog::Completing { run: progress.finish.run.clone() };
                 // Once the kernel has the message, the coordinator reads it even if the watchdog is killed
                 // now.
                 let is_sent =
@@ -276,7 +275,7 @@ impl RunFinisher {
                 is_sent
             }
             DeliveryStep::SendCompletion(way) => {
-                let FinishRequest { run, route, run_dir, .. } = conversation.finish;
+                let FinishRequest { run, route, run_dir, .. } = progress.finish;
                 let completion = route.encoding.completion(&run.id);
                 if way == delivery::DeliveryRoute::Direct && !self.may_complete_directly().await {
                     return StepResult::Failed;
@@ -286,7 +285,7 @@ impl RunFinisher {
                     Err(broken) => Err(broken),
                 };
                 heeler_sys::fail::pass("watchdog.completed");
-                conversation.record_sent(sent)
+                progress.record_sent(sent)
             }
         };
         if is_well { StepResult::Ok } else { StepResult::Failed }
@@ -320,18 +319,17 @@ impl RunFinisher {
         }
     }
 
-    async fn dial(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
+    async fn dial(&mut self, progress: &mut FinishProgress<'_>) -> bool {
         let CallbackState::Closed(address) = std::mem::replace(&mut self.callback, CallbackState::Relayed)
         else {
             return false;
         };
         match callback::dial(&address, &self.limits, "watchdog", Some(&self.holders)).await {
             Ok(mut callback) => {
-                let opened = self.open_updates(&mut callback, &conversation.finish.run.id).await;
+                let opened = self.open_updates(&mut callback, &progress.finish.run.id).await;
                 if let Err(broken) = opened {
-                    conversation
-                        .add_soft_error(&error_chain(&broken), "the main connection was used instead");
-                    conversation.reached = ConnectionEnd::DueUnproven;
+                    progress.add_soft_error(&error_chain(&broken), "the main connection was used instead");
+                    progress.reached = ConnectionEnd::DueUnproven;
                     callback.give_up().await;
                     return false;
                 }
@@ -339,8 +337,8 @@ impl RunFinisher {
                 true
             }
             Err(error) => {
-                conversation.add_soft_error(&error_chain(&error), "the main connection was used instead");
-                conversation.reached = end_of_dial(&error);
+                progress.add_soft_error(&error_chain(&error), "the main connection was used instead");
+                progress.reached = end_of_dial(&error);
                 false
             }
         }
@@ -372,17 +370,17 @@ impl RunFinisher {
         opened
     }
 
-    async fn prove(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
+    async fn prove(&mut self, progress: &mut FinishProgress<'_>) -> bool {
         let CallbackState::Open(_, callback) = &mut self.callback else { return false };
-        conversation.proof = callback.prove().await;
-        let below = conversation.proof;
+        progress.proof = callback.prove().await;
+        let below = progress.proof;
         if !below.is_enough() {
-            conversation.failure = Some("the client stopped handling updates".to_owned());
+            progress.failure = Some("the client stopped handling updates".to_owned());
         }
         below.is_enough()
     }
 
-    async fn prove_completion(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
+    async fn prove_completion(&mut self, progress: &mut FinishProgress<'_>) -> bool {
         let is_orphaned = self.control.is_closed();
         let CallbackState::Open(_, callback) = &mut self.callback else { return false };
         if is_orphaned && callback.is_client_silent() {
@@ -400,18 +398,18 @@ impl RunFinisher {
         let is_proven = callback.prove_completion().await != ProofLevel::None || is_orphaned;
         heeler_sys::fail::pass("watchdog.confirmed");
         if !is_proven {
-            conversation.failure = Some("the client did not confirm the completion".to_owned());
+            progress.failure = Some("the client did not confirm the completion".to_owned());
         }
         is_proven
     }
 
     /// Gives up the watchdog's own connection, after recording what the client has handled.
-    async fn give_up_connection(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
+    async fn give_up_connection(&mut self, progress: &mut FinishProgress<'_>) -> bool {
         if let CallbackState::Open(address, mut callback) =
             std::mem::replace(&mut self.callback, CallbackState::Relayed)
         {
-            let handled = callback.handled_position(&conversation.finish.run.id);
-            conversation.sent_frames = conversation.sent_frames.max(handled);
+            let handled = callback.handled_position(&progress.finish.run.id);
+            progress.sent_frames = progress.sent_frames.max(handled);
             if callback.is_all_handled() {
                 // Only the completion goes over another route.
                 callback.finish().await;

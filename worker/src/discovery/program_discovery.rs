@@ -46,7 +46,7 @@ const LARGE_LISTING_BYTES: usize = 64 << 10;
 /// Cancel safe: no, because cancelling abandons the listing process, which its guard then ends.
 pub(crate) async fn discover(
     job: DiscoveryJob,
-    setting: Arc<WorkerContext>,
+    context: Arc<WorkerContext>,
     orders: mpsc::Receiver<JobOrder>,
 ) -> (FromWorker, Option<WaitingProcess>) {
     // A program that could not be built has no tests.
@@ -61,7 +61,7 @@ pub(crate) async fn discover(
     let time_limit = ListingTimeLimit::new(limit, Instant::now());
     let mut asking = ProgramDiscovery {
         program: &program,
-        setting: &setting,
+        context: &context,
         orders,
         capture,
         time_limit,
@@ -118,7 +118,7 @@ fn nesting(framework: &str) -> NameNesting {
 
 struct ProgramDiscovery<'a> {
     program: &'a TestProgram,
-    setting: &'a WorkerContext,
+    context: &'a WorkerContext,
     orders: mpsc::Receiver<JobOrder>,
     /// Crash capture for a listing that is repeated after a crash.
     capture: Option<ListingCapture>,
@@ -229,10 +229,10 @@ impl ProgramDiscovery<'_> {
         // Prepare crash capture, and a temporary directory for a process that waits for a lease afterwards.
         let mut crash_files = self.capture.as_ref().filter(|_| is_traced).map(|capture| {
             let markers = adapter.traits().expected_crash_markers;
-            ListingCrashFiles::prepare(capture, self.program.path.as_path(), self.setting.worker, markers)
+            ListingCrashFiles::prepare(capture, self.program.path.as_path(), self.context.worker, markers)
         });
         let prepare = |source| DiscoverError::Prepare { program: program(), source };
-        let scratch = self.setting.clean_scratch().map_err(prepare)?;
+        let scratch = self.context.clean_scratch().map_err(prepare)?;
         let mut outputs = Vec::new();
         let mut crash = None;
         let mut dialogue = adapter.listing_dialogue(self.program);
@@ -241,11 +241,11 @@ impl ProgramDiscovery<'_> {
         let mut detached = None;
         // Run the listing commands.
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
-            let command = self.setting.prepare_command(self.program, &invocation, run, directory);
+            let command = self.context.prepare_command(self.program, &invocation, run, directory);
             let mut command = command.map_err(prepare)?;
             command.trace = crash_files.as_ref().and_then(|files| Some(files.as_ref().ok()?.plan()));
             let captured = capture_listing(
-                &self.setting.guards,
+                &self.context.guards,
                 command,
                 &invocation,
                 dialogue.as_deref_mut(),
@@ -286,7 +286,7 @@ impl ProgramDiscovery<'_> {
             let waiting = WaitingProcess::new(identity, process, root, dialogue, directory);
             match &listing {
                 Ok(_) => self.waiting = Some(waiting),
-                Err(_) => waiting.end(&self.setting.guards).await,
+                Err(_) => waiting.end(&self.context.guards).await,
             }
         }
         // A crash counts unless the listing is complete.
@@ -310,7 +310,7 @@ impl ProgramDiscovery<'_> {
     ) -> Option<(String, TestDirectory)> {
         let (dialogue, run) = (dialogue?, self.upcoming_run.as_ref()?);
         let variables = TestDirectoryVariables::of_run(run.has_private_tmpdir);
-        let created = self.setting.create_test_directory(format_args!("listing-{}", self.job), variables);
+        let created = self.context.create_test_directory(format_args!("listing-{}", self.job), variables);
         let told = |error: &PrepareError| {
             tracing::debug!(error = %error_chain(error), "no process is kept for the run");
         };

@@ -45,8 +45,8 @@ pub(crate) struct EndedLease {
 /// Runs one lease to its end.
 ///
 /// Cancel safe: no, because cancelling abandons the test process, which its guard then ends.
-pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> EndedLease {
-    let LeaseResources { context, result_sender, mut orders, journal, waiting, warm } = tools;
+pub(crate) async fn run_lease(lease: WorkerLease, resources: LeaseResources) -> EndedLease {
+    let LeaseResources { context, result_sender, mut orders, journal, waiting, warm } = resources;
     let mut kept = KeptProcesses { waiting, warm };
     let mut sink = ResultSink::new(&lease, context.worker, journal, result_sender);
     let run = run_iterations(lease, &context, &mut sink, &mut orders, &mut kept);

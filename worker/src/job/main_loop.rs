@@ -76,8 +76,8 @@ pub(crate) struct WorkerConfig {
 /// Runs until the coordinator disconnects or orders the worker to exit.
 ///
 /// Cancel safe: no, because cancelling abandons the running jobs, which their guards then end.
-pub(crate) async fn run_worker(place: WorkerConfig) -> Result<(), WorkerError> {
-    let (mut worker, mut receiver, mut task) = join(place).await?;
+pub(crate) async fn run_worker(config: WorkerConfig) -> Result<(), WorkerError> {
+    let (mut worker, mut receiver, mut task) = join(config).await?;
     let left = worker.run(&mut receiver).await;
     worker.shut_down().await;
     // Give queued messages a chance to be written.
@@ -87,8 +87,8 @@ pub(crate) async fn run_worker(place: WorkerConfig) -> Result<(), WorkerError> {
     left
 }
 
-async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, LinkTask), WorkerError> {
-    let WorkerConfig { socket, worker, executable: image } = place;
+async fn join(config: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, LinkTask), WorkerError> {
+    let WorkerConfig { socket, worker, executable: image } = config;
     heeler_sys::fail::pass("worker.join");
     let deadline = Instant::now() + JOIN_TIMEOUT;
     let stream = local::connect(&socket, deadline).await.map_err(WorkerError::Connect)?;
@@ -102,7 +102,7 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
     let Some(ReceivedPacket::Message(ToWorker::Accepted)) = first else {
         return Err(WorkerError::NotAccepted);
     };
-    let setting = Arc::new(WorkerContext {
+    let context = Arc::new(WorkerContext {
         worker,
         guards,
         test_directories: test_directories(&socket),
@@ -110,7 +110,7 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
         unclear_deaths: UnclearDeaths::default(),
     });
     let worker = WorkerMainLoop {
-        context: setting,
+        context,
         control_socket: socket,
         control,
         result_senders: HashMap::new(),
@@ -298,16 +298,16 @@ impl WorkerMainLoop {
             WorkerJob::Lease(lease) => Some(lease.run.clone()),
         };
         self.running_job = Some(RunningJob { orders: orders_tx, run, is_drained: false });
-        let setting = Arc::clone(&self.context);
+        let context = Arc::clone(&self.context);
         let waiting = self.waiting.take();
         match job {
             WorkerJob::Discover(job) => {
                 let control = self.control.clone();
                 self.tasks.spawn(async move {
                     if let Some(waiting) = waiting {
-                        waiting.end(&setting.guards).await;
+                        waiting.end(&context.guards).await;
                     }
-                    let (answer, waiting) = discovery::discover(*job, setting, orders).await;
+                    let (answer, waiting) = discovery::discover(*job, context, orders).await;
                     // If the coordinator has disconnected, the receiver notices.
                     drop(control.send(&answer).await);
                     FinishedTask::Discovery(waiting.map(Box::new))
@@ -316,14 +316,13 @@ impl WorkerMainLoop {
             WorkerJob::Lease(lease) => {
                 let run = lease.run.clone();
                 let journal = self.journals.remove(&run);
-                let new = || Journal::new(lease.run_dir.as_path(), setting.worker, lease.journal_limit_bytes);
+                let new = || Journal::new(lease.run_dir.as_path(), context.worker, lease.journal_limit_bytes);
                 let journal = journal.unwrap_or_else(new);
                 let result_sender = self.result_sender(&lease);
                 let warm = std::mem::take(&mut self.warm);
-                let tools =
-                    LeaseResources { context: setting, result_sender, orders, journal, waiting, warm };
+                let resources = LeaseResources { context, result_sender, orders, journal, waiting, warm };
                 self.tasks.spawn(async move {
-                    let ended = Box::new(run_lease(*lease, tools).await);
+                    let ended = Box::new(run_lease(*lease, resources).await);
                     FinishedTask::Lease { run, ended }
                 });
             }

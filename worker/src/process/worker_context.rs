@@ -187,18 +187,18 @@ mod tests {
     #[test]
     fn later_environments_override_and_unset() {
         let dir = tempfile::tempdir().unwrap();
-        let setting = WorkerContext {
+        let context = WorkerContext {
             worker: WorkerId(4),
             guards: GuardSpawner::for_executable("/x".into()),
             scratch: dir.path().join("scratch"),
             test_directories: dir.path().to_owned(),
             unclear_deaths: UnclearDeaths::default(),
         };
-        setting.clean_scratch().unwrap();
+        context.clean_scratch().unwrap();
         let mut program = program();
         program.args = vec!["first".into()];
         program.env = vec![pair("A", Some("program")), pair("B", Some("program")), pair("PATH", None)];
-        let file = setting.scratch.join("names");
+        let file = context.scratch.join("names");
         let invocation = AdapterInvocation {
             args: vec!["second".into()],
             env: vec![pair("A", Some("framework")), pair("B", None)],
@@ -206,9 +206,9 @@ mod tests {
             ..AdapterInvocation::default()
         };
         let directory =
-            |variables| setting.create_test_directory(8, variables).expect("the directory is new");
+            |variables| context.create_test_directory(8, variables).expect("the directory is new");
         let of_tests = directory(TestDirectoryVariables::TestTmpdir);
-        let command = setting.prepare_command(&program, &invocation, Some("run"), Some(&of_tests)).unwrap();
+        let command = context.prepare_command(&program, &invocation, Some("run"), Some(&of_tests)).unwrap();
         let path = dir.path().join("t4-8").to_str().unwrap().to_owned();
         let value = |name: &str| {
             let name = OsText::from(name);
@@ -223,11 +223,11 @@ mod tests {
         assert_eq!(value("HEELER_RUN_ID").as_deref(), Some("run"));
         assert_eq!(command.args, ["first".into(), "second".into()]);
         assert_eq!(fs::read(&file).unwrap(), b"A.b");
-        setting.clean_scratch().unwrap();
+        context.clean_scratch().unwrap();
         assert!(!file.exists());
         drop(of_tests);
         let of_tests = directory(TestDirectoryVariables::TestTmpdirAndTmpdir);
-        let command = setting.prepare_command(&program, &invocation, None, Some(&of_tests)).unwrap();
+        let command = context.prepare_command(&program, &invocation, None, Some(&of_tests)).unwrap();
         let names = ["TEST_TMPDIR", "TMPDIR"].map(OsText::from);
         let set = command.env.iter().filter(|(name, value)| names.contains(name) && value.to_text() == path);
         assert_eq!(set.count(), 2);
