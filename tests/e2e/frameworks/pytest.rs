@@ -57,13 +57,14 @@ pub(super) fn world(files: &[&str]) -> TestWorld {
     world
 }
 
-const ALL_FILES: [&str; 9] = [
+const ALL_FILES: [&str; 10] = [
     "pytest.ini",
     "conftest.py",
     "calc.py",
     "test_broken.py",
     "test_deaths.py",
     "test_ends.py",
+    "test_library.py",
     "test_shared.py",
     "test_skipped.py",
     "test_unittest.py",
@@ -112,7 +113,7 @@ impl PytestRun {
     }
 }
 
-const OUTCOMES: [(&str, &str, &str); 45] = [
+const OUTCOMES: [(&str, &str, &str); 46] = [
     ("calc.py::calc.add", "passed", ""),
     ("calc.py::calc.subtract", "failed", "Expected:"),
     ("test_broken.py", "failed", "No module named 'no_such_module_anywhere'"),
@@ -125,8 +126,8 @@ const OUTCOMES: [(&str, &str, &str); 45] = [
     ("test_deaths.py::test_is_interrupted", "failed", "KeyboardInterrupt"),
     ("test_deaths.py::test_interrupts_itself", "failed", "KeyboardInterrupt"),
     ("test_deaths.py::test_ends_session", "failed", "Exit: enough"),
-    ("test_deaths.py::test_hangs", "timed-out", "in test_hangs"),
-    ("test_deaths.py::test_hangs_in_c", "timed-out", "in test_hangs_in_c"),
+    ("test_deaths.py::test_hangs", "timed-out", "test_hangs at "),
+    ("test_deaths.py::test_hangs_in_c", "timed-out", "test_hangs_in_c at "),
     ("test_deaths.py::test_recurses", "failed", "RecursionError"),
     ("test_deaths.py::test_closes_descriptors", "exited-early", "Bad file descriptor"),
     ("test_deaths.py::test_after", "passed", ""),
@@ -152,6 +153,7 @@ const OUTCOMES: [(&str, &str, &str); 45] = [
     ("test_ends.py::TestClass::test_method", "passed", ""),
     ("test_ends.py::test_logs", "failed", "logged"),
     ("test_ends.py::test_forked_child_returns", "passed", ""),
+    ("test_library.py::test_library_raises", "failed", "JSONDecodeError"),
     ("test_shared.py::test_first", "passed", ""),
     ("test_shared.py::test_second", "passed", ""),
     ("test_skipped.py", "skipped", "the whole file"),
@@ -186,6 +188,17 @@ fn every_test_has_its_outcome(python: &std::path::Path) {
         failed["stacktrace"].as_str().unwrap().ends_with("test_ends.py:18: AssertionError"),
         "{failed:#}"
     );
+    // The place is the project's line, not the library's that raised the exception.
+    let failure = &run.end("test_library.py::test_library_raises")["failures"][0];
+    assert!(failure["file"].as_str().unwrap().ends_with("/test_library.py"), "{failure:#}");
+    assert_eq!(failure["line"], 7, "{failure:#}");
+    // The Python stack is the result's stack, without pytest's own frames, and is not in the output as well.
+    for name in ["test_segfaults", "test_hangs"] {
+        let end = run.end(&format!("test_deaths.py::{name}"));
+        let stack = end["stacktrace"].as_str().unwrap();
+        assert!(stack.contains(&format!("{name} at ")) && stack.contains("frames of pytest"), "{end:#}");
+        assert!(!end["stderr"].to_string().contains("most recent call first"), "{end:#}");
+    }
     assert_eq!(run.command.code, Some(2), "{}", run.command);
 }
 
