@@ -411,7 +411,7 @@ fn describe_failures(summary: &RunSummary) -> String {
     let programs = count_of(groups, "program");
     match (bad, groups) {
         (_, 0) => tests,
-        (0, _) => format!("{programs} failed"),
+        (0, _) => programs,
         (_, _) => format!("{tests} and {programs}"),
     }
 }

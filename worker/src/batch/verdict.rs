@@ -186,6 +186,7 @@ fn isolated_rerun_result(
             && isolated.evidence.as_deref().is_some_and(has_stack);
         let (one, other) = (death.detail.take(), again.detail.clone());
         death.detail = if has_better { other } else { one.or(other) };
+        death.runtime = death.runtime.or(again.runtime);
     }
     let (reason, isolated_rerun) = isolated_rerun_reason(test, &death, &seen);
     let outputs = TestOutputs {
@@ -272,8 +273,9 @@ fn isolated_rerun_reason(
 }
 
 fn is_same_death(first: &ExitReason, again: &ExitReason) -> bool {
-    outcome_of_exit(first) == outcome_of_exit(again)
-        && (&first.signal, first.code) == (&again.signal, again.code)
+    // The language's runtime may have reported its reason in one of the runs only.
+    let outcome = |exit: &ExitReason| outcome_of_exit(&ExitReason { runtime: None, ..exit.clone() });
+    outcome(first) == outcome(again) && (&first.signal, first.code) == (&again.signal, again.code)
 }
 
 fn attempt_of(result: TestResult, duration: Duration) -> Attempt {

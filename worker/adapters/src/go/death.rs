@@ -63,20 +63,30 @@ pub(super) fn read(stderr: &str) -> Option<DeathReport> {
     };
     let functions = own.into_iter().flat_map(|goroutine| &goroutine.frames);
     Some(DeathReport {
-        cause: cause_of(cause, detail),
+        cause: cause_of(cause, text, detail),
         functions: functions.map(|frame| frame.outer_function().to_owned()).collect(),
     })
 }
 
-/// Returns the cause of a report with this first line.
-fn cause_of(line: &str, detail: String) -> DeathCause {
-    let runtime = match line {
+/// Returns the cause of a report with this first line, in the text that begins with it.
+fn cause_of(line: &str, text: &str, detail: String) -> DeathCause {
+    let of_signal =
+        |signal: &str, detail: String| DeathCause { signal: Some(signal.to_owned()), runtime: None, detail };
+    // `[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x5]` follows if C code received it.
+    let second = text.lines().nth(1).and_then(|line| line.strip_prefix("[signal "));
+    let runtime = match (line, second.and_then(|signal| signal.split_once(": "))) {
+        (_, Some((signal, rest))) if line.starts_with("fatal error: unexpected signal") => {
+            let what = rest.split(" code=").next().unwrap_or(rest);
+            let place =
+                detail.split_once(", at ").map_or(String::new(), |(_, place)| format!(", at {place}"));
+            return of_signal(signal, format!("{what}{place}"));
+        }
         _ if line.starts_with("panic: ") => RuntimeDeath::Panic,
         _ if line.starts_with(DEADLOCK) => RuntimeDeath::Deadlock,
         _ if line.starts_with("fatal error: ") => RuntimeDeath::FatalError,
         _ => {
             let (signal, detail) = detail.split_once(": ").unwrap_or((&detail, ""));
-            return DeathCause { signal: Some(signal.to_owned()), runtime: None, detail: detail.to_owned() };
+            return of_signal(signal, detail.to_owned());
         }
     };
     DeathCause { detail, runtime: Some(runtime), signal: None }
@@ -138,6 +148,11 @@ mod cases {
                 false,
             ),
             (
+                "fatal error: unexpected signal during runtime execution\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x5]\n",
+                "segmentation violation, at /w/p_test.go:5",
+                true,
+            ),
+            (
                 "fatal error: concurrent map writes\n",
                 "fatal error: concurrent map writes, at /w/p_test.go:5",
                 true,
@@ -155,7 +170,7 @@ mod cases {
         ] {
             let report = read(&format!("{cause}{stack}")).unwrap();
             assert_eq!(report.cause.detail, detail);
-            let is_signal = cause.starts_with("SIGSEGV");
+            let is_signal = cause.contains("SIGSEGV");
             assert_eq!(report.cause.signal.as_deref() == Some("SIGSEGV"), is_signal);
             assert_eq!(report.cause.runtime.is_none(), is_signal);
             assert_eq!(report.functions.contains(&"TestX".to_owned()), is_blamed, "{cause}");
