@@ -215,7 +215,8 @@ fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> 
     let mut out = FilterOutput::default();
     filter.on_client_message(body, &mut out);
     if !out.to_client.is_empty() {
-        // Reject a whole batch, because its answers would come in two responses.
+        // If the filter answered any message itself, forward none of them: the client would need two HTTP
+        // responses, one from the filter and one from the server.
         return Err(FilterRefusal { status: StatusCode::OK, message: out.to_client.freeze() });
     }
     if out.to_server.is_empty() && !body.is_empty() {

@@ -43,7 +43,7 @@ stopped by --time-limit, 4 if the build fails, 5 if an argument is invalid, 8 if
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MutateArguments {
-    /// Sources to mutate: files, directories or globs, relative to this directory, or FILE:LINE,
+    /// Sources to mutate: files, directories or globs, relative to the current directory, or FILE:LINE,
     /// FILE:LINE-LINE or FILE:LINE:COLUMN-LINE:COLUMN for the mutants in that range; a leading ! excludes.
     /// Default: all sources of the packages that cargo test would test here.
     #[arg(value_name = "SOURCE")]

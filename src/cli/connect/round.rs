@@ -47,7 +47,7 @@ pub(super) struct RoundContext<'a> {
 
 /// Outcome of one run of the judge.
 pub(super) struct Round {
-    /// Cases that were answered, with Heeler's result of each.
+    /// Heeler's result for each case that was answered, by name.
     pub(super) answered: HashMap<String, TestResult>,
     pub(super) end: Result<JudgeReport, RoundStop>,
 }

@@ -90,8 +90,8 @@ pub(super) fn cut_name(name: &str, columns: usize) -> String {
     cut_middle(&format!("{first}…{last}"), columns).into_owned()
 }
 
-/// Formats counts: `55 passed (1 flaky), 2 failed, 1 crashed, 2 skipped (1 leaky)`. Zero counts are omitted.
-/// A leaky test may have any outcome.
+/// Formats counts: `55 passed (1 flaky), 2 failed (1 leaky)`. Zero counts are omitted. The leaky count comes
+/// last and covers all outcomes.
 pub(super) fn counts(counts: &OutcomeCounts) -> StyledLine {
     let mut line = StyledLine::new();
     let mut is_first = true;

@@ -1,5 +1,5 @@
-//! Go packages: the locations of patterns, go's package listing, and the packages that can be built
-//! together. Pure, except that it checks which directories exist.
+//! Go packages: the directory in which each pattern is resolved, the output of `go list`, and the packages
+//! that can be built together. Pure, except that it checks which directories exist.
 
 use std::{
     collections::BTreeSet,
@@ -7,15 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Format of a package in the listing. The path comes last, because it may contain any character.
+/// Format of a package in the output of `go list`. The path comes last, because it may contain any character.
 const LISTING_FORM: &str = "{{.ImportPath}}|{{len .TestGoFiles}}|{{len .XTestGoFiles}}|{{.Dir}}";
 /// Listing format that tolerates packages that go can't read. Such a package counts as having tests, so that
 /// the build reports its error.
 const TOLERANT_LISTING_FORM: &str =
     "{{.ImportPath}}|{{len .TestGoFiles}}|{{if .Error}}1{{else}}{{len .XTestGoFiles}}{{end}}|{{.Dir}}";
-/// Arguments of `go test -c` that decide which files and packages exist, so `go list` needs them too.
+/// Names of the `go test -c` flags that decide which files and packages exist, so `go list` needs them too.
 const LISTING_ARGUMENTS: [&str; 7] = ["tags", "mod", "modfile", "overlay", "race", "msan", "asan"];
-/// Listing arguments with a value.
+/// Flags of [`LISTING_ARGUMENTS`] that take a value.
 const WITH_VALUE: [&str; 4] = ["tags", "mod", "modfile", "overlay"];
 
 /// A working directory for go, with package patterns for it.
