@@ -311,8 +311,9 @@ impl Catalogue {
         }
     }
 
-    /// Returns uid and name of each group that contains a test, outermost first. A group's uid is the common
-    /// prefix of its tests' uids. A program whose listing failed is at the top of the tree and has no groups.
+    /// Returns uid and name of each group that contains this test, outermost first. A group's uid is the
+    /// common prefix of its tests' uids. A program whose listing failed is at the top of the tree and has no
+    /// groups.
     #[must_use]
     pub fn groups(&self, place: TestRef) -> Vec<(&str, &str)> {
         let (Some(test), ListingState::Listed { nesting, .. }) =

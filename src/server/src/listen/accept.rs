@@ -179,7 +179,7 @@ pub async fn serve_tcp(
 /// # Errors
 /// The socket can't be created.
 ///
-/// Cancel safe: yes, because sessions detect their end by themselves.
+/// Cancel safe: yes, because each session notices by itself that the server has stopped.
 pub async fn serve_local(
     path: &Path,
     server: &ClientServer,

@@ -121,7 +121,7 @@ impl Peer {
 
     async fn test_capabilities(&mut self) -> Result<(), Lost> {
         let initialized = self.request(json!(1), "initialize", handshake("2025-11-25")).await?;
-        // Undeclared capabilities must be refused.
+        // Methods of capabilities that are not declared must be rejected.
         let capabilities = &initialized["result"]["capabilities"];
         self.check("initialize declares tools", capabilities["tools"].is_object());
         for (capability, method) in

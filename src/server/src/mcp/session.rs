@@ -212,7 +212,8 @@ impl McpSession {
         Ok(())
     }
 
-    /// Cancels the work of a call. A run is reported as cancelled; for a listing, no more events follow.
+    /// Cancels the work of a call. A run is answered when its end is reported. A listing, or a wait for a
+    /// run, is answered here, because no event follows.
     async fn cancel(&mut self, number: RequestNumber) -> Result<(), SchedulerGone> {
         let Some(call) = self.calls.get(&number) else { return Ok(()) };
         match call.work {
@@ -221,7 +222,7 @@ impl McpSession {
                 self.finish(number, CallToolResult::error("cancelled".to_owned()));
             }
             CallWork::Run(_) => self.client.cancel(number).await?,
-            // Such jobs are short, so they are allowed to finish.
+            // Jobs are short, so they are allowed to finish.
             CallWork::PlanRun | CallWork::Job => {}
         }
         Ok(())

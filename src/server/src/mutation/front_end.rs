@@ -24,7 +24,7 @@ impl FrontEnd for MutationFrontEnd {
         false
     }
 
-    /// A connection's first bytes decide which transport it uses.
+    /// One port serves all transports: a connection's first bytes tell which one it uses.
     fn port_service(
         &self,
         server: &ClientServer,

@@ -158,8 +158,8 @@ impl Responder {
 }
 
 impl Batch {
-    /// Records the end of a message, with its response if it has one. Returns all responses after the last
-    /// message.
+    /// Records that a message has been handled, with its response if it has one. After the last message,
+    /// returns all responses.
     fn close(&self, index: usize, response: Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         // A panic can't leave the list inconsistent.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

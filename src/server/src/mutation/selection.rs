@@ -94,8 +94,8 @@ impl MutantSelection {
         Self(Selected::Mutants(selected))
     }
 
-    /// Returns the only files and directories (with a trailing `/`) that may contain selected mutants, or
-    /// `None` if they are unknown.
+    /// Returns the files and directories (with a trailing `/`) that the selection is limited to. Returns
+    /// `None` if the selection contains everything or consists of globs.
     #[must_use]
     pub fn named_paths(&self) -> Option<Vec<String>> {
         match &self.0 {

@@ -94,7 +94,7 @@ impl MainBarriers {
         Self { shared: Arc::new(MainBarrierState { window, answered, answers: Mutex::default() }), limits }
     }
 
-    /// Returns the requests that probe which methods the client answers, if any.
+    /// Returns the requests that probe which methods the client answers.
     #[must_use]
     pub(crate) fn probes(&self) -> [Bytes; 2] {
         [mtp::log_probe_frame(LOG_PROBE_ID), mtp::unknown_barrier_frame(UNKNOWN_PROBE_ID)]
@@ -106,7 +106,7 @@ impl MainBarriers {
         self.answers().progress.answers().has_stopped()
     }
 
-    /// From now on, shares the client's answers with all processes that send to it.
+    /// From now on, lets every process that sends to the client see which barriers it has answered here.
     pub fn share(&self, control_socket: &Path, client: ClientId) {
         let mut answers = self.answers();
         if answers.socket.as_deref() != Some(control_socket) {

@@ -187,8 +187,8 @@ impl PooledWorkers {
         self.0.iter().filter(|(_, worker)| worker.user.is_none() && !worker.is_dying())
     }
 
-    /// Grants an idle worker to a user. Returns the program whose process waits for a lease on the worker.
-    /// The process continues if the next job is a lease of its program, and is ended otherwise.
+    /// Grants an idle worker to a user. Returns the program whose process waits for a lease on the worker, if
+    /// there is one. The process continues if the next job is a lease of its program, and is ended otherwise.
     pub(super) fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
         let granted = self.0.get_mut(&worker)?;
         granted.user = Some(user);
@@ -196,7 +196,7 @@ impl PooledWorkers {
     }
 
     /// Returns a worker to the idle state. `waiting_process` is the program whose process waits for a lease
-    /// there.
+    /// there, if there is one.
     pub(super) fn release(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
         if let Some(released) = self.0.get_mut(&worker) {
             (released.user, released.waiting_process) = (None, waiting_process);

@@ -22,7 +22,7 @@ use super::{
 /// Maximum number of watchdogs that a pool starts, including replacements.
 pub(super) const MAX_WATCHDOGS: u32 = 4;
 
-/// The current watchdog. Dropping it ends the process.
+/// The current watchdog. Dropping it ends the watchdog's process.
 pub(super) struct Watchdog {
     program: PathBuf,
     socket: PathBuf,

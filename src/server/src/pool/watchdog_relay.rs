@@ -153,7 +153,8 @@ impl ClientRelay {
             match item {
                 RelayItem::Frame(frame) => {
                     self.send(held.hold(frame)).await;
-                    // The watchdog detects by itself that the coordinator is gone.
+                    // Sending only fails if the connection to the watchdog has ended. The failure is ignored,
+                    // because the watchdog notices the end by itself.
                     let _closed =
                         self.watchdog.send(&ToWatchdog::FrameForwarded { client: self.client }).await;
                 }

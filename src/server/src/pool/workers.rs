@@ -521,7 +521,7 @@ impl WorkerPool {
         self.watchdog.reap();
     }
 
-    /// Shares a client's answers on its main connection with all processes.
+    /// Lets every process that sends to the client see which barriers it has answered on its main connection.
     pub(crate) fn share_answers(&self, client: ClientId) {
         self.clients.share_answers(client, &self.control_socket());
     }

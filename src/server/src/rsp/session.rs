@@ -126,7 +126,7 @@ impl RspSession {
 
     async fn on_link_event(&mut self, event: LinkEvent<FrameDecoder>) -> Result<Continuation, SchedulerGone> {
         match event {
-            // A client may have shut the server down before it left, so its messages are still read.
+            // Keep reading what the client sent: it may have requested a shutdown before it disconnected.
             LinkEvent::Sent | LinkEvent::Unwritable => {}
             LinkEvent::Message(body) => match rsp::read_message(&body) {
                 Ok(message) => return self.on_message(message).await,

@@ -17,7 +17,7 @@ const SUITE_TYPE: &str = "heeler.suite";
 /// Reason given in the status of a refused request.
 const NOT_OFFERED: &str = "not supported by Heeler";
 
-/// Returns the server type of suites.
+/// Returns the type of the RSP servers that represent suites.
 pub(super) fn server_type() -> ServerType {
     ServerType {
         id: SUITE_TYPE.to_owned(),
@@ -26,7 +26,7 @@ pub(super) fn server_type() -> ServerType {
     }
 }
 
-/// Returns the server of a suite.
+/// Returns the handle of the RSP server that represents a suite.
 pub(super) fn server_handle(id: &str) -> ServerHandle {
     ServerHandle { id: id.to_owned(), server_type: server_type() }
 }

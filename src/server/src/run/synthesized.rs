@@ -145,7 +145,8 @@ fn test_result(
     }
 }
 
-/// Returns the results to resend. `known` contains the outcomes to report if a worker's journal is lost.
+/// Returns what to resend from the journal of each worker in `due`. [`JournalResend::known`] contains the
+/// outcomes to report if the journal ends before them.
 pub(super) fn resend_requests(ledger: &Ledger, due: &[(WorkerId, u64)]) -> Vec<JournalResend> {
     let known = |worker: WorkerId, proven: u64| {
         let reported = ledger.entries().iter().zip(0..).filter_map(|(entry, test)| match *entry {

@@ -127,8 +127,8 @@ impl ProgramWatcher {
     }
 }
 
-/// Finds the programs and watches their directories. The directories are watched first, because a change
-/// after the snapshot must cause an event.
+/// Finds the programs and watches their directories. The watches are set before the snapshot is read, so that
+/// a later change causes an event.
 async fn look(
     finder: Arc<dyn ProgramFinder>,
     mut directories: WatchedDirectories,

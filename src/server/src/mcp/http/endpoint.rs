@@ -1,9 +1,9 @@
 //! Classifies requests and answers them.
 //!
 //! In the modern era, each request contains the protocol version and is self-contained. In the legacy era, a
-//! request contains the id of an earlier handshake. The id is only used for cancelling, since the session
-//! needs no handshake. In both eras, a call is cancelled when its client closes the connection, because the
-//! answer can't be fetched later.
+//! request contains the id of an earlier handshake. The id only tells whose calls to cancel on DELETE: all
+//! clients share one session, which needs no handshake. In both eras, a call is cancelled when its client
+//! closes the connection, because the answer can't be fetched later.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

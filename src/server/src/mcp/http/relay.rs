@@ -32,7 +32,7 @@ const CONNECTION_BYTES: usize = 64 << 10;
 /// Capacity of the relay's command queue. Each client connection sends one command to open a request and one
 /// to cancel it.
 const QUEUED_COMMANDS: usize = 256;
-/// Capacity of a client's message queue. The last place is reserved for the answer, and progress that doesn't
+/// Capacity of a client's message queue. The last slot is reserved for the answer, and progress that doesn't
 /// fit is dropped.
 const QUEUED_MESSAGES: usize = 16;
 
@@ -274,7 +274,7 @@ impl Relaying {
         let message = message.for_client(&id, progress_token.as_ref());
         match sink {
             AnswerSink::Message(answer) => drop(answer.send(RelayedAnswer { error_code, message })),
-            // The last place is reserved for the answer, so sending only fails if the client is gone.
+            // The last slot is reserved for the answer, so sending only fails if the client is gone.
             AnswerSink::Events(events) => drop(events.try_send(encode_event(&message))),
         }
     }
