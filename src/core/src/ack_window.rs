@@ -128,7 +128,7 @@ impl AckWindow {
     pub fn on_answer(&mut self, number: u64) {
         let Some(place) = self.open.iter().position(|barrier| barrier.number == number) else { return };
         self.answers = AnswerState::Answering;
-        // The client answers in order, so the answer to an older barrier was lost.
+        // The client answers in order, so answers to older barriers, if any are still open, were lost.
         if let Some(answered) = self.open.drain(..=place).next_back() {
             self.handled_frames = answered.frames;
         }

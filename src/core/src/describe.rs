@@ -188,8 +188,8 @@ pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_,
     (are_needed && !places.is_empty()).then(|| places.join("\n").into())
 }
 
-/// Returns the name of a process's program, given its command line and its name in the system, if known.
-/// Reports omit the arguments by default, because arguments often contain secrets.
+/// Returns the name of a process's program, given its command line and, if known, the name that the kernel
+/// reports for it. Reports omit the arguments by default, because arguments often contain secrets.
 #[must_use]
 pub fn program_name(command: &str, name: Option<&str>) -> String {
     let program = command.split(' ').next().unwrap_or_default();

@@ -58,7 +58,7 @@ pub enum AfterConnection {
     GiveUp(GiveUpReason),
 }
 
-/// Dials of a finisher for one run whose coordinator has died.
+/// The attempts so far of a finisher to reach the client of one run, after the coordinator's death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RedialState {
     dials: u32,

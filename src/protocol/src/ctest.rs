@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Trait for how CTest reports a test that skips itself.
+/// Name of the test trait that says how CTest reports a test that skips itself.
 pub const SKIP_TRAIT: &str = "ctest-skip";
 /// Value of [`SKIP_TRAIT`] if CTest reports the skip as a failure.
 pub const SKIP_FAILS: &str = "fails";

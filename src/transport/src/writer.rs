@@ -53,7 +53,8 @@ impl LinkTask {
 /// Records each piece before its first byte is written. If this process is killed within a piece, another
 /// process can complete the piece. A piece is one frame, or several small ones.
 pub(crate) trait FrameRecorder: Send {
-    /// Records the next piece with the latest mark of its frames.
+    /// Records the next piece with the last mark that a frame of the piece carries. Marks are opaque data of
+    /// the sender.
     fn record(&mut self, piece: &[u8], mark: Option<&[u8]>);
 }
 

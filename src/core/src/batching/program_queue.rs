@@ -76,13 +76,14 @@ pub(super) struct ProgramQueue {
     observed_count: u32,
 }
 
+/// Limits of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchSize {
     pub(super) duration: Duration,
     pub(super) tests: usize,
-    /// Tests without any data.
+    /// Maximum number of tests whose duration is unknown.
     pub(super) unmeasured: usize,
-    /// Duration of a remainder that is small enough to join the batch.
+    /// If the tests that would remain take at most this long, they join the batch.
     pub(super) remainder: Duration,
 }
 
@@ -119,8 +120,8 @@ impl ProgramQueue {
         let Some(median) = self.observed.get(self.observed.len() / 2) else {
             return known_median.unwrap_or(UNKNOWN_WEIGHT);
         };
-        // If batches are free, use the mean: it reflects a few tests that take most of the time, which a
-        // median would hide. Smaller batches cost nothing.
+        // If a running process can take further batches, small batches cost no start, so use the mean. Unlike
+        // the median, the mean reflects a few tests that take most of the time.
         let is_mean = self.costs.process.takes_more_tests && self.observed_count > 0;
         if is_mean { self.mean().max(*median) } else { *median }
     }

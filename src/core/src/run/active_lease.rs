@@ -38,7 +38,7 @@ pub(super) struct ActiveLease {
     /// How the lease was cancelled, if it was.
     cancel_mode: Option<CancelMode>,
     pace: LeasePace,
-    /// Whether the process ran an earlier batch.
+    /// Whether the lease was extended: its process had already run another batch.
     is_extended: bool,
     /// Whether the process was already running when the lease began.
     has_waited: bool,

@@ -215,8 +215,8 @@ impl ActiveLeases {
             .retain(|program| leases.values().any(|held| held.program() == *program && held.takes_tests()));
     }
 
-    /// Records the progress of a set-up. Starts a time limit for each set-up that makes no progress while
-    /// another process of the program has set up the same fixture.
+    /// Records the progress of a set-up. Starts a time limit for each set-up that makes no progress although
+    /// another process of the program already has that fixture set up.
     pub(super) fn on_set_up(
         &mut self,
         worker: WorkerId,

@@ -110,7 +110,8 @@ pub struct DeliveryLimits {
     /// A client that has answered before, and leaves an open barrier unanswered for this long, counts as
     /// gone.
     pub answer_ms: u64,
-    /// Timeout of a client's first answer. After that, its updates use the main connection.
+    /// How long a client may take to give its first answer. If it takes longer, its updates use the main
+    /// connection.
     pub first_answer_ms: u64,
 }
 

@@ -30,7 +30,8 @@ pub const VERSION: u32 = 5;
 /// File name of the journal of synthesized results, in the run's directory, next to the workers' journals.
 /// The coordinator writes it when it finishes the run.
 pub const SYNTHESIZED_JOURNAL_NAME: &str = "finish.journal";
-/// File in a run's directory that marks full journals. Later results are recorded without output.
+/// Name of a file in a run's directory. The file exists once a journal is full: later results are recorded
+/// without output.
 pub const FULL_MARK_NAME: &str = "journals-full";
 
 /// Magic line without its version and line end.

@@ -8,8 +8,8 @@ use super::{HEAD_BYTES, RunEnd, record::RecordKind};
 /// Test id in records that belong to no test.
 const NO_TEST: TestId = TestId(0);
 
-/// Appends an event to `out`, unless journals do not need it: results repeat the output of running tests,
-/// held results follow later, and a test may run a million times.
+/// Appends an event to `out`, except events that journals do not need: output (the results repeat it), held
+/// results (they follow later), and starts and passes of further iterations (there may be a million).
 pub fn write(out: &mut Vec<u8>, record: &RunRecord) {
     match record {
         RunRecord::Output { .. }

@@ -23,7 +23,7 @@ pub struct SarifLog {
 #[serde(rename_all = "camelCase")]
 pub struct SarifRun {
     pub tool: SarifTool,
-    /// Directories of base ids.
+    /// Base directories by `uriBaseId`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub original_uri_base_ids: BTreeMap<&'static str, ArtifactLocation>,
     /// Unit of columns.

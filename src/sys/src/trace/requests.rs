@@ -95,7 +95,7 @@ pub fn cont(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, number(signal))
 }
 
-/// Leaves a thread in its group stop, and reports when that stop ends.
+/// Leaves a thread in its group stop; [`super::wait_for`] reports when that stop ends.
 ///
 /// # Errors
 /// The thread is not in a group stop, or no longer exists.
