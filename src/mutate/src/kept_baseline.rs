@@ -194,7 +194,7 @@ fn functions(built: &BuiltProject) -> BTreeMap<(&str, usize), Fingerprint> {
     all.map(|(id, code)| ((path(id), id.function), code)).collect()
 }
 
-/// Returns the id for a function's call counter, which the file stores like a mutant id.
+/// Returns the id of a function's call counter. The baseline file stores it among the mutant ids.
 fn entry_id(built: &BuiltProject, function: FunctionId) -> Box<str> {
     let path = &built.project().sources[function.source].source.file().path;
     format!("call {} {path}", function.function).into()

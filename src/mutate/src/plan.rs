@@ -90,8 +90,8 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Adds a coverage file of a guarded program: 32-bit counts by mutant number, preceded by one for all
-    /// places together. Missing counts are zero. `test` is `None` for a process that ran no test.
+    /// Adds a coverage file of a guarded program: a 32-bit hit count for all places together, then one per
+    /// mutant number. Missing counts are zero. `test` is `None` for a process that ran no test.
     pub fn add(&mut self, program: usize, test: Option<usize>, file: &[u8]) {
         let (numbers, _rest) = file.as_chunks::<4>();
         let numbers = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes));
@@ -178,8 +178,8 @@ pub(crate) struct CoverageByTest {
 }
 
 impl CoverageByTest {
-    /// Returns the hit counts of a test, or of a program outside of its tests, ordered by number. Number 0
-    /// is all places together.
+    /// Returns the hit counts of a test, or of a program outside of its tests, ordered by mutant number.
+    /// [`ALL_PLACES`] is the number of all places together.
     pub(crate) fn of(&self, program: usize, test: Option<usize>) -> Vec<(MutantNumber, u32)> {
         let counts = self.counts.get(&(program, test)).map_or(&[][..], Vec::as_slice);
         let places = counts.iter().flat_map(|&(place, noted)| {

@@ -161,8 +161,8 @@ impl MutantSearch {
     }
 }
 
-/// Returns a path relative to a directory, with a trailing `/` for directories; `None` if the path is not
-/// below the directory.
+/// Returns a path relative to a directory, with a trailing `/` for directories. Returns `None` if the path is
+/// neither below the directory nor a parent of it.
 fn relative_path(path: &Path, directory: &Path) -> Option<String> {
     let end = if path.is_dir() { "/" } else { "" };
     // A parent directory includes the whole directory.

@@ -1,4 +1,4 @@
-//! A run of all mutants: first of sources that are built here, then of mutants from a mutation server.
+//! Tests all mutants: first those in sources that Heeler builds itself, then those of a mutation server.
 
 use std::time::Instant;
 

@@ -53,7 +53,7 @@ pub(crate) struct MutantTesting<'a> {
     written: Instant,
 }
 
-/// Names and numbers of the tests of all programs.
+/// Uids and stable names of all tests, and the index where each program's tests begin.
 struct TestNames {
     /// Uids of all tests, program by program.
     uids: Arc<[Arc<str>]>,

@@ -83,8 +83,8 @@ fn is_macro(word: &str) -> bool {
         && letters.all(|letter| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == b'_')
 }
 
-/// Returns whether the following code is a type and a name, or the name of a constructor or destructor. A
-/// macro that expands to a type is followed only by a name.
+/// Returns whether the code after a macro is a type and a name, or the name of a constructor or destructor.
+/// Returns `false` if the macro itself expands to the type, because only a name follows then.
 fn is_before_declaration(line: &str, rest: &str) -> bool {
     let here = line.trim();
     if here.is_empty() {

@@ -47,7 +47,7 @@ const GUARD_ROLE: &str = "__guard";
 const GRACE_PERIOD: Duration = Duration::from_millis(500);
 /// Time for the guard to end the remaining processes, which normally takes less than a second.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// Bytes kept of the end of standard error: a screen or two.
+/// Number of bytes kept from the end of standard error: a screen or two.
 const STDERR_BYTES: usize = 8 << 10;
 /// Time to wait for the end of standard error, which an escaped process may hold open.
 const STDERR_LIMIT: Duration = Duration::from_secs(1);

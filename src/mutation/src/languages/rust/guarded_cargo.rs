@@ -37,7 +37,8 @@ pub(super) struct CargoBuilder {
     pub(super) options: CargoOptions,
     /// Working directory of this process.
     pub(super) directory: PathBuf,
-    /// Whether the arguments name sources, rather than packages of the directory.
+    /// Whether the selected sources decide which packages are tested. True if the user named sources, or if
+    /// the whole workspace is searched.
     pub(super) has_named_sources: bool,
 }
 
