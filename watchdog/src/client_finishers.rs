@@ -22,7 +22,7 @@ struct ClientFinish {
     relay: RelayRoute,
     /// `None` while the finisher is in the task that sends a finish.
     finisher: Option<Box<RunFinisher>>,
-    /// Finishes that wait for the current one. A client has few runs at once.
+    /// Finish requests that wait for the current one. Unbounded, because a client has few runs at once.
     queued: VecDeque<Box<FinishRequest>>,
     /// The client has left, so the finisher is no longer needed.
     is_ended: bool,

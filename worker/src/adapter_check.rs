@@ -144,7 +144,8 @@ impl Attendance<'_> {
         arrived
     }
 
-    /// Waits for the other conversations. Each arrives or ends within its own limits.
+    /// Waits until every other conversation has arrived here or has ended. Its own time limits ensure that it
+    /// does.
     fn meet(&mut self) {
         let (expected, changed) = (self.meeting.expected, &self.meeting.changed);
         let arrived = self.arrive();

@@ -35,7 +35,7 @@ pub(super) struct ProcessTracer {
     tracees: Tracees,
     policy: TracePolicy,
     stage: TracerStage,
-    /// More events may be pending than one call has handled.
+    /// The last call stopped at [`MAX_EVENTS_PER_CALL`]; more events may be pending.
     has_more: bool,
     untraced: UntracedNotice,
     root_exit: RootExit,

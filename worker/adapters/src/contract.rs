@@ -338,19 +338,20 @@ pub enum InvocationChannel {
     /// Standard output, mixed with the output of the tests.
     #[default]
     StandardOutput,
-    /// Standard output, mixed with the output of the tests. Standard output is a socket, so the kernel
-    /// identifies the writer of each byte: a forked copy that returns from a test, or a program that a test
-    /// starts, writes the same markers.
+    /// Standard output as a socket, mixed with the output of the tests. The kernel identifies the writer of
+    /// each byte, because a forked copy that returns from a test, or a program that a test starts, may write
+    /// the same markers.
     OutputSocket,
     /// Standard output and standard error as one combined output.
     CombinedOutput,
-    /// Combined output on a socket that identifies its writers.
+    /// Like [`Self::CombinedOutput`], but on a socket, so that the kernel identifies the writers.
     CombinedSocket,
     /// Descriptor 3, a stream socket that also carries requests.
     Descriptor,
     /// Standard output, mixed with the output of the tests. Requests come through a pipe on standard input.
     StandardStreams,
-    /// Like `Self::StandardStreams`, with a standard output socket that identifies its writers.
+    /// Like [`Self::StandardStreams`], but standard output is a socket, so that the kernel identifies its
+    /// writers.
     SocketStreams,
     /// Connections that the process or its descendants make to the worker's loopback port. An argument equal
     /// to [`PORT_ARGUMENT`] is replaced by the port number.

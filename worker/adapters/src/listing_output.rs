@@ -87,7 +87,7 @@ pub enum ListingError {
 }
 
 impl ListingError {
-    /// Returns the error of a listing command that did not exit with code 0.
+    /// Returns the error for a listing command that did not exit with code 0.
     pub(crate) fn of_exit(output: &ListingOutput) -> Self {
         let said = if output.stderr.trim_ascii().is_empty() { &output.stdout } else { &output.stderr };
         Self::Died { signal: output.signal, code: output.code, stderr: tail(said), is_recognized: false }

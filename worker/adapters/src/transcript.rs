@@ -351,7 +351,7 @@ pub enum TranscriptEvent {
         /// Description of the file.
         description: String,
     },
-    /// No test that has ended will end again.
+    /// All [`Self::Ended`] events so far are final: none of these tests will end again.
     Confirmed,
 }
 

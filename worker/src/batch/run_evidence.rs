@@ -31,9 +31,9 @@ pub(super) struct ProcessEndFacts {
     pub(super) is_stack_of_end: bool,
     /// The output contains the framework's final line.
     pub(super) is_complete: bool,
-    /// The framework's run was not finished.
+    /// The framework's run was not finished when the process ended.
     pub(super) is_left_open: bool,
-    /// A test was running according to the output.
+    /// According to the output, a test was running when the process ended.
     pub(super) has_running_test: bool,
     pub(super) stack_position: StackPosition,
     /// First test with a doubtful result: from this test on, the output contains misplaced markers.

@@ -18,7 +18,7 @@ pub(crate) enum BatchTerminateReason {
     ServerEnded,
     /// The coordinator cancelled the lease.
     Cancelled,
-    /// The tests are decided, so the process is no longer needed.
+    /// All tests have a result, so the process is no longer needed.
     Decided,
     /// The worker exits or the run stops. The coordinator decides about the running tests.
     Abandoned,

@@ -188,7 +188,8 @@ impl TestClock {
         self.is_late = true;
     }
 
-    /// Returns the running time of the next slow report.
+    /// Returns the running time at which the next slow report is due. `None` while the clock is paused, or
+    /// without a slow period.
     fn slow_at(&self) -> Option<Duration> {
         let period = self.slow_period.filter(|_| !self.is_paused())?;
         Some(self.started_at.running.saturating_add(period.saturating_mul(self.slow_warnings + 1)))

@@ -167,7 +167,7 @@ struct ListingProcess<'a> {
     started: Option<(Pid, Instant)>,
     /// The process has listed its tests and waits for a lease.
     is_waiting: bool,
-    /// Deadline for the guard to report whether a program at its limit is working.
+    /// Deadline by which the guard must report whether a program that reached its time limit is still busy.
     sample_deadline: Option<Instant>,
     captured: CapturedListing,
     failure: Option<CaptureError>,

@@ -13,17 +13,17 @@ use tokio::time::Instant;
 
 use crate::process::regular_file::read_regular_file;
 
-/// Time for a runtime to write its report about a hung process. Usually takes a third of a second.
+/// Time limit for a runtime to write its report about a hung process. Usually takes a third of a second.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval for checking whether the report exists.
 const REPORT_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum size of a report. A typical report has 250 KB.
+/// Maximum size of a report. Typical: 250 KB.
 const REPORT_LIMIT_BYTES: u64 = 64 << 20;
 /// Maximum size of a journal, which has 2 KB per update.
 const JOURNAL_LIMIT_BYTES: u64 = 256 << 20;
-/// Bytes of standard error kept to find stack traces. The stack trace of an overflow has 40 KB.
+/// Number of bytes of standard error kept to find stack traces. The trace of a stack overflow has 40 KB.
 const STDERR_BYTES: usize = 256 << 10;
-/// Bytes kept of the stack traces of a hung process.
+/// Number of bytes kept from the stack traces of a hung process.
 const STACKS_BYTES: usize = 4 << 20;
 /// Printed to standard output by the runtime when it begins to write a report.
 const REPORT_BEGUN: &[u8] = b"[createdump] ";

@@ -261,7 +261,8 @@ impl CommandChoice<'_> {
         while !batch.tests().is_empty() {
             // A test that fits no command is not removed here, so that the adapter refuses it with a reason.
             let fitting = self.adapter.selectable_together(&listed_tests(batch)).max(1);
-            // No framework shows captured output before its test has ended, so run one test at a time.
+            // If output is to be shown, and the framework captures or alters the output of tests that share a
+            // process, run one test per process.
             let is_alone = self.is_output_shown && self.adapter.traits().captures_output;
             batch.order.truncate(if is_alone { 1 } else { fitting });
             let tests = self.variant.map_or_else(|| listed_tests(batch), tests_of);

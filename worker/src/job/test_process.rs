@@ -500,7 +500,8 @@ impl<'a> RunningProcess<'a> {
         if !self.process.is_terminating() && self.process.is_last_request_unread() {
             self.batch.withdraw_unread_test();
         }
-        // A guard that was killed because it was overdue reports no signal.
+        // If the worker killed an overdue guard, `raw` has no signal, so also check whether the worker was
+        // ending the process.
         let is_ending = self.process.is_terminating() || self.death_files.is_report_begun();
         let is_own_death = self.diagnostics.is_own_death(&raw, is_ending);
         let is_after_end_marker = self.reader.transcript.is_after_end_marker();

@@ -25,7 +25,8 @@ pub(crate) struct ProcessConnections {
     /// Accepted while the worker was waiting, but not in `connections` yet. Never locked across an await.
     accepted: Mutex<VecDeque<TcpStream>>,
     connections: Vec<TestConnection>,
-    /// Connection on which the last reply was answered. Requests that answer no reply are sent there too.
+    /// Connection of the last reply that the worker answered. Requests that do not respond to a reply are
+    /// sent there too.
     answered: usize,
 }
 
@@ -116,7 +117,7 @@ impl ProcessConnections {
         self.send_on(connection, bytes);
     }
 
-    /// Writes a request that answers no reply, on the connection where the last reply was answered.
+    /// Writes a request that does not respond to a reply, on the connection of the last answered reply.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.send_on(self.answered, bytes);
     }

@@ -18,7 +18,7 @@ pub(crate) struct NodeWriter {
     tests: HashMap<TestId, NodeTest>,
     /// Groups above the tests of the lease.
     groups: Vec<AncestorGroup>,
-    /// Members that the client added to tests of the lease.
+    /// JSON members that the client added to tests and groups of the lease.
     client_members: ClientMembers,
 }
 

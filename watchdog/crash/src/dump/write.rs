@@ -24,7 +24,8 @@ use super::{
 /// no file is left on disk.
 pub fn write(subject: &DumpTarget, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
     let pid = subject.pid;
-    // Otherwise the writer would fail halfway, with an incomprehensible message.
+    // The writer needs paths in UTF-8. With another path, it would fail halfway, with a message that does not
+    // name the problem.
     if std::fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| std::str::from_utf8(&maps).is_err()) {
         return Err(DumpError::UnnameableFile { pid });
     }

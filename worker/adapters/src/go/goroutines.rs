@@ -32,8 +32,8 @@ impl<'a> Goroutine<'a> {
         self.header.starts_with("goroutine 0 ")
     }
 
-    /// Returns the frames between the runtime's own: without deferred functions that a panic has run, and
-    /// without the callers in the package `testing`.
+    /// Returns the frames of the code under test: those after the last `panic` frame (the earlier ones are
+    /// deferred functions that the panic has run) and before `testing.tRunner`.
     pub(super) fn frames_of_code(&self) -> &[Frame<'a>] {
         let start = self.frames.iter().rposition(|frame| frame.function == "panic").map_or(0, |at| at + 1);
         let frames = &self.frames[start..];

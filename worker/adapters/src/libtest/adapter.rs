@@ -54,7 +54,8 @@ static PLAIN: AdapterTraits = AdapterTraits {
 };
 
 fn add_panic(verdict: &mut FrameworkVerdict, name: &str, output: &str) {
-    // Keep libtest's own message from the event, for example about a test that should have panicked.
+    // The event may already contain libtest's own message, for example about a test that should have
+    // panicked. Do not lose it when the panic is read from the output.
     let has_place = verdict.failures.iter().any(|failure| failure.file.is_some());
     if !has_place {
         let message = verdict.failures.pop().and_then(|failure| failure.message);

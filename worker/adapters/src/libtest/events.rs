@@ -242,8 +242,8 @@ fn verdict_of_texts(
 const HEAD_BYTES: usize = 4 * 1024 * 1024;
 const TAIL_BYTES: usize = 1024 * 1024;
 
-/// The rest of an event with much output. Keeps the head, which has the fields before the output, and the
-/// tail, which has the panic and the fields after the output.
+/// Kept parts of an event with long output: the head, which has the fields before the output, and the tail,
+/// which has the panic and the fields after the output.
 struct LongFailureEvent {
     state: FrameworkResult,
     own_thread: String,

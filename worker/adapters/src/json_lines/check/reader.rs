@@ -34,7 +34,8 @@ pub struct CheckReader {
     carrier: JsonLines,
     line: Vec<u8>,
     is_too_long: bool,
-    /// On standard output: the bytes belong to a record.
+    /// Whether the bytes being read belong to a record. Always true on the channel. On standard output, true
+    /// after a `RECORD_START`, until the line ends.
     is_in_record: bool,
 }
 
