@@ -204,7 +204,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
         assert!(mutant["statusReason"].as_str().unwrap().contains("SyntaxError"), "{mutant}");
     }
     ran.assert_stderr(
-        "SURVIVED src/calc/__init__.py:17:12  ArithmeticOperator  a + 1 → a - 1   (in weak, 2 tests cover it and none failed: ",
+        "SURVIVED src/calc/__init__.py:17:12  ArithmeticOperator  a + 1 → a - 1   (in `weak`: 2 tests cover it and none failed: ",
     );
 
     // Verdicts are reused, except timeouts.

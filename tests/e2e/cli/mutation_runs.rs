@@ -177,7 +177,7 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
     assert_eq!(mutants["weak: { 0 }"]["coveredBy"].as_array().unwrap().len(), 1);
     assert_eq!(mutants["weak: { 0 }"]["testsCompleted"], 1);
     assert!(mutants["weak: { 0 }"].get("killedBy").is_none());
-    ran.assert_stderr("SURVIVED src/lib.rs:9:5  ArithmeticOperator  a + 1 → a - 1   (in weak, 1 test covers it and did not fail: package::tests::weakly)");
+    ran.assert_stderr("SURVIVED src/lib.rs:9:5  ArithmeticOperator  a + 1 → a - 1   (in `weak`: 1 test covers it and did not fail: package::tests::weakly)");
     ran.assert_stderr("NOT COVERED src/lib.rs:12:28  unused   (no test reaches 4 mutants in lines 12-13)");
     ran.assert_stderr(" survived, 6 not covered").assert_stderr("score ");
     assert!(fs::read_to_string(package.world.path("page.html")).unwrap().contains("is_low"));

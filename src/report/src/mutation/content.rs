@@ -116,7 +116,7 @@ pub fn change_text(mutant: &Mutant) -> String {
 #[must_use]
 pub fn survival_text(result: &MutantResult) -> String {
     let item = in_one_line(&result.mutant.item);
-    let function = if item.is_empty() { String::new() } else { format!("in {item}, ") };
+    let function = if item.is_empty() { String::new() } else { format!("in `{item}`: ") };
     let named: Vec<_> = result.covered_by.iter().take(NAMED_TESTS).map(|uid| in_one_line(uid)).collect();
     let more = if result.covered_by.len() > named.len() { ", …" } else { "" };
     let tests = format!(": {}{more}", named.join(", "));

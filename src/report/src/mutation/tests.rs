@@ -137,7 +137,7 @@ fn sarif_has_the_survivors_and_follows_the_published_schema() {
     assert_eq!(levels, ["warning", "note"]);
     assert_eq!(
         results[0]["message"]["text"],
-        "a && b → true: in both, 2 tests cover it and none failed: unit::both, unit::<other>"
+        "a && b → true: in `both`: 2 tests cover it and none failed: unit::both, unit::<other>"
     );
     let place = &results[0]["locations"][0]["physicalLocation"];
     assert_eq!(place["artifactLocation"]["uri"], "src/a%20b.rs");
@@ -166,7 +166,7 @@ fn annotations_are_of_survivors_and_bounded() {
         mutant_annotations(&results(), directory, root),
         [
             "::warning file=crate/src/a b.rs,line=2,col=5,endColumn=11,title=Survived%3A ConditionalExpression::\
-          a && b → true: in both, 2 tests cover it and none failed: unit::both, unit::<other>",
+          a && b → true: in `both`: 2 tests cover it and none failed: unit::both, unit::<other>",
             "::warning file=crate/src/a b.rs,line=6,endLine=6,title=Not covered by tests::\
           no test reaches 1 mutant of both, in line 6"
         ]
@@ -175,7 +175,7 @@ fn annotations_are_of_survivors_and_bounded() {
         |number: usize| MutantResult::new(mutant(number as u64, 1, (1, 2), ""), MutantStatus::Survived, None);
     let uncovered = MutantResult::new(mutant(100, 6, (5, 6), ""), MutantStatus::NoCoverage, None);
     for (count, rest, last) in [
-        (50, vec![], "p removed: in both, no test failed"),
+        (50, vec![], "p removed: in `both`: no test failed"),
         (51, vec![], "2 more mutants survived"),
         (49, vec![uncovered.clone()], "no test reaches 1 mutant of both, in line 6"),
         (50, vec![uncovered], "1 more mutant survived; 1 more function has uncovered mutants"),
