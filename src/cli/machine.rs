@@ -22,7 +22,7 @@ impl MachineFacts {
     /// Returns the number of processors, and the number usable by this process.
     pub(super) fn describe_cores(&self) -> String {
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
-        let text = format!("{usable}, the default number of parallel tests");
+        let text = format!("{usable} usable by this process (the default number of parallel tests)");
         match self.machine.cores {
             all if all > usable => format!("{text}; the machine has {all}"),
             _ => text,

@@ -176,7 +176,7 @@ impl RunCommand<'_, '_> {
         let tests: Vec<_> = catalogue.all().collect();
         let found = tests.iter().filter(|test| !is_unlisted_program(test)).count();
         if !tests.is_empty() && found == 0 {
-            self.view.output.fail("no test program could be listed");
+            self.view.output.fail("could not list the tests of any program");
             return Ok(Some(CliExitCode::Setup));
         }
         // The listing has shown these errors; the run would report them again.

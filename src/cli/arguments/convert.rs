@@ -35,7 +35,7 @@ pub(super) enum ArgumentValueError {
     Repeat,
     #[error("use --retries N to repeat a failed test until it passes")]
     UntilPass,
-    #[error("expected a number of at least 1, or infinite")]
+    #[error("expected a number (at least 1) or \"infinite\"")]
     StressCount,
     #[error("expected an address and a port, such as 127.0.0.1:4711 or [::1]:0")]
     Address,

@@ -215,7 +215,7 @@ pub enum ManifestError {
     #[error("not a manifest: expected {{\"format\":\"{FORMAT}\" at byte 0")]
     Format,
     /// The file has another format version.
-    #[error("it has format version {found}, but this heeler reads version {VERSION}")]
+    #[error("it has format version {found}, but this version of Heeler reads version {VERSION}")]
     Version {
         /// Version of the file.
         found: u32,
@@ -389,6 +389,6 @@ mod tests {
         }
         let newer = "{\"format\":\"heeler-manifest\",\"version\":9,\"all\":\"else\"}\n";
         let error = Manifest::read(newer.as_bytes()).unwrap_err();
-        assert_eq!(error.to_string(), "it has format version 9, but this heeler reads version 5");
+        assert_eq!(error.to_string(), "it has format version 9, but this version of Heeler reads version 5");
     }
 }

@@ -73,7 +73,7 @@ fn check_numbers(known: &[KnownShard<'_>], problems: &mut Vec<String>) {
     for KnownShard { dir, shard } in known {
         if let Some(other) = by_number.insert(shard.index, dir) {
             let (one, other) = (other.display(), dir.display());
-            problems.push(format!("{one} and {other} are both {}", shard.partition));
+            problems.push(format!("{one} and {other} are both partition {}", shard.partition));
         }
     }
     let count = known[0].shard.count;
@@ -185,7 +185,10 @@ mod tests {
             assert_eq!(check_shards(&shards), [problem]);
         }
         let twice = [shard(1, "d", &["a", "b"]), shard(1, "d", &["c"])];
-        assert_eq!(check_shards(&twice), ["r1 and r1 are both hash:1/2", "missing partitions: 2 (of 2)"]);
+        assert_eq!(
+            check_shards(&twice),
+            ["r1 and r1 are both partition hash:1/2", "missing partitions: 2 (of 2)"]
+        );
         let mut plain = shard(1, "d", &["a"]);
         plain.run.manifest.head.shard = None;
         assert_eq!(check_shards(&[plain]), ["r1 is not a run with --partition"]);

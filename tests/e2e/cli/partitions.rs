@@ -109,7 +109,9 @@ fn report_over_partitions_checks_that_they_are_disjoint_and_complete() {
     incomplete.assert_stderr("error: missing partitions: 3 (of 3)");
     incomplete.assert_stderr("of 50 tests are not in any partition");
     let twice = report(&[one, two, two, three]).assert_code(4);
-    twice.assert_stderr("are both slice:2/3").assert_stderr("error: tests in more than one partition: big::");
+    twice
+        .assert_stderr("are both partition slice:2/3")
+        .assert_stderr("error: tests in more than one partition: big::");
     // This partition was computed from a different set of tests.
     run_on(&world, "m4", &["--partition", "slice:3/3", "-E", "not test(=N/Big.Case/7)"]);
     let other = run_dir(&world, "m4");

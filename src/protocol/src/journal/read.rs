@@ -32,7 +32,7 @@ pub enum JournalError {
     #[error("not a journal: expected {:?} at byte 0", String::from_utf8_lossy(MAGIC))]
     Magic,
     /// The file has another format version.
-    #[error("it has format version {found}, but this heeler reads version {VERSION}")]
+    #[error("it has format version {found}, but this version of Heeler reads version {VERSION}")]
     Version {
         /// Version of the file.
         found: String,

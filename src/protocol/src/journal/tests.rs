@@ -176,7 +176,8 @@ fn foreign_files_and_other_versions_are_refused() {
     for (text, found) in [("heeler-journal 1\n", "1"), ("heeler-journal 31\nwhat", "31")] {
         let damage = read(text.as_bytes()).damage.unwrap();
         assert_eq!(damage, JournalError::Version { found: found.into() });
-        let words = format!("it has format version {found}, but this heeler reads version {VERSION}");
+        let words =
+            format!("it has format version {found}, but this version of Heeler reads version {VERSION}");
         assert_eq!(damage.to_string(), words);
     }
 }

@@ -106,14 +106,20 @@ pub enum HistoryError {
         source: rusqlite::Error,
     },
     /// The file is not a history, or is damaged.
-    #[error("read the history {}: the file is damaged; delete it to start a new history", path.display())]
+    #[error(
+        "read the history {}: the file is damaged; if Heeler keeps its history there, delete it to start a new one",
+        path.display()
+    )]
     Damaged {
         path: PathBuf,
         /// The database's error.
         source: rusqlite::Error,
     },
     /// The file, or a file next to it, was not created by Heeler.
-    #[error("open the history {}: {problem}; delete the file to start a new history", path.display())]
+    #[error(
+        "open the history {}: {problem}; if Heeler keeps its history there, delete the file to start a new one",
+        path.display()
+    )]
     Foreign { path: PathBuf, problem: String },
     /// Another version of Heeler wrote the file.
     #[error(

@@ -106,7 +106,7 @@ fn a_damaged_file_is_a_soft_error() {
         .unwrap();
     let error = HistoryStore::open(&place.path).unwrap_err();
     assert!(matches!(error, HistoryError::Damaged { .. }), "{error:?}");
-    assert!(error.to_string().contains("delete it to start a new history"));
+    assert!(error.to_string().contains("delete it to start a new one"));
 }
 
 #[test]
