@@ -171,7 +171,7 @@ export async function refused_starts_say_why_and_send_a_state() {
   assert.equal(checkRun(record.heard, "meet").severity, CANCEL);
   // A start that selects no tests still passes through all states.
   for (const [attributes, text] of [[{ filter: "none()" }, /^meet: no test ran: no test matches the filter/],
-    [{ filter: "test(Deaf)", rerun: "failed" }, /^meet: no test ran: run .* has no such test to rerun/]]) {
+    [{ filter: "test(Deaf)", rerun: "failed" }, /^meet: no test ran: run .* left none of the selected tests to rerun/]]) {
     record.heard = [];
     assert.equal((await ask.startServerAsync(launch("meet", attributes))).status.severity, OK);
     await record.until(({ event, state }) => event === "state" && state === STOPPED, "the end of the run");

@@ -46,7 +46,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
     let sent =
         retry_on_intr(|| sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL))?;
     if sent < bytes.len() {
-        return Err(io::Error::new(io::ErrorKind::WriteZero, "the socket took a part of the message"));
+        return Err(io::Error::new(io::ErrorKind::WriteZero, "the socket accepted only part of the message"));
     }
     Ok(())
 }

@@ -271,6 +271,6 @@ where
 
 fn note_end(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "internal error in a connection");
+        tracing::error!(%error, "internal error while serving a connection");
     }
 }

@@ -468,7 +468,7 @@ mod tests {
             assert_eq!(catalogue.find(uid), Some(place));
         }
         let second = catalogue.test(catalogue.find("a::t#2").unwrap()).unwrap();
-        assert!(second.unrunnable().unwrap().contains("number 2 with this name"));
+        assert!(second.unrunnable().unwrap().contains("rename this test (number 2)"));
     }
 
     #[test]

@@ -156,7 +156,8 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         let is_ambiguous = times > 1 && listed.selector.is_none();
         let repeated = is_ambiguous.then(|| {
             format!(
-                "not run: test number {times} with this name; only the first can be selected, so rename this test"
+                "not run: another test has the same name, and only the first can be selected; rename this test \
+                 (number {times})"
             )
         });
         let unrunnable = listed.broken.or(repeated);
@@ -247,7 +248,7 @@ mod tests {
         let uids: Vec<_> = tests.iter().map(TestEntry::uid).collect();
         assert_eq!(uids, ["ü::P.t/0", "ü::t", "ü::P.t/0#2"]);
         assert_eq!((tests[2].name(), tests[0].unrunnable()), ("P.t/0", None));
-        assert!(tests[2].unrunnable().unwrap().contains("number 2 with this name"));
+        assert!(tests[2].unrunnable().unwrap().contains("rename this test (number 2)"));
         assert!(Arc::ptr_eq(tests[0].file.as_ref().unwrap(), tests[2].file.as_ref().unwrap()));
     }
 

@@ -104,7 +104,7 @@ impl Peer {
                 Err(_) => return Err(Lost(format!("{what}: no answer within {} s", TIME_LIMIT.as_secs()))),
             };
             let message: Value = serde_json::from_str(&line)
-                .map_err(|_| Lost(format!("{what}: each line is a JSON message")))?;
+                .map_err(|_| Lost(format!("{what}: the server sent a line that is not JSON")))?;
             if message["id"] == *id && message.get("method").is_none() {
                 return Ok(message);
             }
@@ -148,7 +148,7 @@ impl Peer {
                     && *metadata == tool["_meta"]["testMetadata"]
                     && tool["outputSchema"].is_object();
                 self.check(
-                    &format!("{name} has testMetadata in both places and an output schema"),
+                    &format!("{name} has testMetadata at the top level and in _meta, and an output schema"),
                     is_complete,
                 );
             }
@@ -210,7 +210,7 @@ impl Peer {
             error["code"] == -32022 && error["data"]["supported"] == json!(["2026-07-28"]),
         );
         let bare = self.request(json!("b"), "server/discover", json!({})).await?;
-        self.check("server/discover requires _meta", bare["error"]["code"] == -32602);
+        self.check("server/discover without _meta is rejected", bare["error"]["code"] == -32602);
         let ping = self.request(json!("p"), "ping", modern("2026-07-28")).await?;
         self.check("ping requires a handshake", ping["error"]["code"] == -32601);
         Ok(())

@@ -39,7 +39,7 @@ pub(super) fn select_suite_tests(
     if chosen.is_empty() {
         return Err(match found {
             0 => format!("no test ran: {suite} has no tests"),
-            _ => format!("no test ran: no test matches the filter ({found} tests found)"),
+            _ => format!("no test ran: no test matches the filter (tests in this suite: {found})"),
         });
     }
     let mut continued = None;
@@ -48,7 +48,7 @@ pub(super) fn select_suite_tests(
         let wanted = selector.select(&left);
         chosen.retain(|test| wanted.contains(uid_of(catalogue, *test)));
         if chosen.is_empty() {
-            return Err(format!("no test ran: run {run} has no such test to rerun"));
+            return Err(format!("no test ran: run {run} left none of the selected tests to rerun"));
         }
         continued = Some((run, left));
     }

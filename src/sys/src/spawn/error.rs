@@ -6,7 +6,7 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// A string contains a zero byte, which cannot be passed to a program.
-    #[error("pass a string with a NUL byte to {}: {text:?}", program.display())]
+    #[error("start {}: an argument, variable or path contains a NUL byte: {text:?}", program.display())]
     NulByte {
         program: PathBuf,
         /// The string in printable form.

@@ -232,7 +232,7 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
 
 fn unknown_handshake() -> HttpRefusal {
     let message =
-        format!("unknown or ended {}: call initialize to start a new session", mcp_header::SESSION_ID);
+        format!("unknown or expired {}: call initialize to start a new session", mcp_header::SESSION_ID);
     HttpRefusal::new(StatusCode::NOT_FOUND, message)
 }
 
