@@ -203,7 +203,7 @@ fn odd_servers_are_listed_and_their_faults_are_warnings_or_one_error() {
     for (words, warning) in [
         ("well chatty", "server writes non-MCP output to standard output: \"Server listening"),
         ("well no-newline", "server writes non-MCP output to standard output: \"Starting... \""),
-        ("bare", "server has no mcp.test.capabilities"),
+        ("bare", "server does not list the required test mcp.test.capabilities"),
         ("bare", "mcp.test.custom.only: testMetadata.priority is not a number: \"high\""),
         ("bare", "testMetadata.timeout is 9000000 ms; using 600000 ms"),
     ] {

@@ -241,7 +241,7 @@ fn recognition_contradicts_a_wrong_framework_and_names_the_right_one() {
     ] {
         let ran = world.run(&["list", program, "--framework", wrong]).assert_code(4);
         let note = format!(
-            "the framework is set to {wrong}, but the program contains {right}: set that one, or none"
+            "the framework is set to {wrong}, but the program contains {right}: set the right one, or remove the setting"
         );
         ran.assert_stderr(&note);
     }

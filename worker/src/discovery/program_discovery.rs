@@ -352,7 +352,7 @@ async fn with_found_marks(
         [] => return error,
         found if found.contains(&named) => return error,
         found => format!(
-            "the framework is set to {named}, but the program contains {}: set that one, or none",
+            "the framework is set to {named}, but the program contains {}: set the right one, or remove the setting",
             found.join(", ")
         ),
     };

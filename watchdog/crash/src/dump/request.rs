@@ -63,9 +63,7 @@ pub struct DumpFile {
 pub enum DumpError {
     /// This build has no writer.
     #[cfg(not(feature = "minidump"))]
-    #[error(
-        "no minidump of process {pid}: this build was made without the feature \"minidump\"; its stacks are kept"
-    )]
+    #[error("no minidump of process {pid}, only stacks: Heeler was built without the feature \"minidump\"")]
     LeftOut { pid: Pid },
     /// The writer failed.
     #[error("cannot dump process {pid}")]

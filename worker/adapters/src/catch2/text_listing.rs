@@ -117,7 +117,7 @@ pub(super) fn option_hint(stderr: &[u8]) -> Option<&'static str> {
 /// Hides exactly the tests that are listed as hidden.
 fn hide(cases: &mut [SelectableCase], hidden: &ListingOutput) -> Result<(), ListingError> {
     let Some(hidden) = read_names(&hidden.stdout).filter(|_| hidden.signal.is_none()) else {
-        let reason = "it could not list the hidden tests".to_owned();
+        let reason = "the program did not list its hidden tests".to_owned();
         return Err(ListingError::Damaged { framework: NAME_OF_VERSION_2, reason });
     };
     let place = |case: &SelectableCase| (case.name.clone(), case.file.clone(), case.line);

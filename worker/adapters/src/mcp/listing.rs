@@ -206,7 +206,7 @@ impl McpListing {
         for required in REQUIRED_TESTS {
             let group = format!("{required}.");
             if !self.names.iter().any(|name| name == required || name.starts_with(&group)) {
-                self.warnings.push(format!("has no {required}"));
+                self.warnings.push(format!("does not list the required test {required}"));
             }
         }
         if let Some(line) = &self.other_line {

@@ -250,7 +250,7 @@ fn missing_tests_and_output_between_messages_are_warnings() {
     assert_eq!(
         listed.listing.unwrap().warnings,
         [
-            "has no mcp.test.capabilities",
+            "does not list the required test mcp.test.capabilities",
             "writes non-MCP output to standard output: \"Listening\"",
             "has no tool \"mcp.test.gone\", although arguments are configured for it"
         ]
@@ -538,8 +538,8 @@ fn second_answer_that_contradicts_the_first_is_a_fault_of_the_server() {
     let tests = [modern_test("mcp.test.a"), modern_test("mcp.test.b")];
     for (second, fault) in [
         (answer(2, true), None),
-        (answer(2, false), Some("the server answered the call of mcp.test.a twice with different results")),
-        (error(2, -32000), Some("the server answered the call of mcp.test.a twice with different results")),
+        (answer(2, false), Some("the server answered the call to mcp.test.a twice with different results")),
+        (error(2, -32000), Some("the server answered the call to mcp.test.a twice with different results")),
     ] {
         let text = lines(&[discovered(), answer(2, true), second, answer(3, false)]);
         let (events, _, parser) = replay(&tests, &[text.as_bytes()]);

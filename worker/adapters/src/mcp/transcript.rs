@@ -135,7 +135,7 @@ impl McpParser {
         if tool_result(answer).verdict.result != *first {
             let name = shortened(&self.calls[place].name);
             self.fault.get_or_insert(format!(
-                "the server answered the call of {name} twice with different results"
+                "the server answered the call to {name} twice with different results"
             ));
         }
     }

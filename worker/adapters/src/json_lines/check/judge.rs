@@ -272,8 +272,8 @@ impl ConversationJudge<'_> {
             return match misplaced {
                 Some(line) => {
                     let came = format!("{line} on another stream, and no report on the channel");
-                    let expected = "reports on descriptor 3 if HEELER_CHANNEL is 3, or on standard output, each after \
-                                    the byte 0x1E, if it is stdio";
+                    let expected = "with HEELER_CHANNEL=3, reports on descriptor 3; with HEELER_CHANNEL=stdio, reports \
+                                    on standard output, each after the byte 0x1E";
                     self.broken(CheckRule::Carrier, came, expected);
                 }
                 None if self.has_reported => self.broken(CheckRule::Listed, came, "{\"k\":\"listed\"}"),
