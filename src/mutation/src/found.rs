@@ -39,8 +39,8 @@ pub struct FoundMutants {
 pub struct MutantSearch {
     selection: SourceSelection,
     packages: SearchedPackages,
-    /// Files and directories (with a trailing `/`) to search, relative to the project's directory; `None` if
-    /// unknown.
+    /// Files and directories (with a trailing `/`) that the search is limited to, relative to the project's
+    /// directory; `None` if the search is not limited to any.
     named: Option<Vec<String>>,
     /// Number of parallel test processes that the user configured.
     jobs: JobCount,
@@ -136,7 +136,7 @@ impl MutantSearch {
             Some(server) => {
                 let concurrency = match jobs {
                     JobCount::Count(count) => Some(count),
-                    // The server's own configuration decides.
+                    // Without a number, the server's own configuration decides.
                     JobCount::Cpus => None,
                 };
                 server.find(&project.root, named.as_deref(), concurrency).await?

@@ -58,7 +58,7 @@ impl MutantRun<'_> {
         Ok(Some(finished))
     }
 
-    /// Tests the mutants of sources that are built here.
+    /// Tests the mutants in sources that Heeler builds itself.
     async fn test_built(
         &self,
         project: FoundProject,

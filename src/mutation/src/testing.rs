@@ -23,7 +23,7 @@ use crate::{
     unfinished::Unfinished,
 };
 
-/// Limits of one order of processes.
+/// Maximum numbers of processes and tests that are ordered together.
 const ORDER_LIMIT: OrderLimit = OrderLimit { steps: ORDERED_TOGETHER, tests: 20_000 };
 /// Interval between writes of the verdicts. A kill loses at most this much.
 const WRITTEN_EVERY: Duration = Duration::from_secs(1);
@@ -339,7 +339,7 @@ impl<'a> MutantTesting<'a> {
     }
 }
 
-/// Returns the processes to run next, and in how many slots.
+/// Returns the processes to run next, and how many slots they may use.
 fn next_orders(run: &mut MutationRun<'_>) -> (Vec<OrderedStep>, VariantSlots) {
     let steps = run.next_steps(ORDER_LIMIT);
     if !steps.is_empty() {

@@ -34,7 +34,7 @@ pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Errors
 /// The peer is closed, or a non-blocking socket is full. A socket without message boundaries may have
-/// accepted a part of the message.
+/// accepted only part of the message.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     assert!(fds.len() <= MAX_PASSED_FDS, "no message of ours carries more");
     let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];

@@ -65,7 +65,7 @@ pub(super) struct GoPackage {
 }
 
 impl GoPackage {
-    /// Parses go's listing.
+    /// Parses the output of `go list`.
     pub(super) fn read_all(output: &str) -> Vec<Self> {
         output.lines().filter_map(Self::read).collect()
     }
@@ -123,7 +123,7 @@ pub(super) enum UnreadablePackages {
     Listed,
 }
 
-/// Returns go's arguments for listing the packages as they will be built.
+/// Returns the arguments of `go list` for listing the packages as they will be built.
 pub(super) fn listing_arguments(
     args: &[String],
     patterns: &[String],

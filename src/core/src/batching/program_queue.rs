@@ -19,7 +19,7 @@ const NOTICEABLE: Duration = Duration::from_millis(150);
 const START_PER_WORTHWHILE_BATCH: u32 = 4;
 /// If a start costs at least this much, tests are spread over all slots even if no durations are known.
 const EXPENSIVE_START: Duration = Duration::from_millis(250);
-/// Tests in the first batches of a program with a cheap start and no data.
+/// Number of tests in the first batches of a program with a cheap start and no known durations.
 pub(super) const FIRST_TESTS: usize = 4;
 /// Start cost per test of a first batch: a more expensive start justifies a larger first batch.
 const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
@@ -268,8 +268,8 @@ impl ProgramQueue {
         full
     }
 
-    /// Returns the maximum number of tests without data in one batch. Batches begin small and grow with the
-    /// results; otherwise one slot could get all slow tests.
+    /// Returns the maximum number of tests of unknown duration in one batch. Batches begin small and grow with
+    /// the results; otherwise one slot could get all slow tests.
     fn unmeasured_limit(&self, share: SlotShare) -> usize {
         let start = self.start_cost();
         let measured = self.observed.len();

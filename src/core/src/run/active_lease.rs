@@ -33,7 +33,7 @@ enum LeaseIdleness {
 pub(super) struct ActiveLease {
     id: LeaseId,
     batch: TestBatch,
-    /// Startup timeouts of the program's processes before this lease.
+    /// Number of startup timeouts of the program's processes before this lease.
     start_timeouts: u32,
     /// How the lease was cancelled, if it was.
     cancel_mode: Option<CancelMode>,

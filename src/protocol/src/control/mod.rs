@@ -131,7 +131,7 @@ pub enum ProofLevel {
 }
 
 impl ProofLevel {
-    /// Returns whether the proof suffices, so no update must be sent again.
+    /// Returns whether the proof suffices, so that no update needs to be sent again.
     #[must_use]
     pub fn is_enough(self) -> bool {
         self <= Self::Ordered

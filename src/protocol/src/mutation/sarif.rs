@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Version of the format.
 pub const VERSION: &str = "2.1.0";
-/// Schema named in a report.
+/// URL of the schema, written to each report.
 pub const SCHEMA_URI: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
@@ -43,7 +43,7 @@ pub struct SarifDriver {
     pub rules: Vec<SarifRule>,
 }
 
-/// Kind of result.
+/// A rule, which is the kind of a result: a mutator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SarifRule {

@@ -234,7 +234,7 @@ async fn serve_port(
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientOrigin {
-    /// On this machine, as this user or root.
+    /// The client runs on this machine, as this user or root.
     ThisMachine,
     OtherMachine,
 }

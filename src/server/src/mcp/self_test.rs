@@ -46,7 +46,7 @@ pub(super) async fn run(tool: Tool, options: SessionOptions, scheduler: Schedule
     }
 }
 
-/// The test can't continue. Contains what was expected.
+/// The test can't continue. Contains the check that failed, or what the server did wrong.
 struct Lost(String);
 
 /// A client and its session.

@@ -98,7 +98,7 @@ struct Batch(Mutex<BatchState>);
 #[derive(Debug)]
 struct BatchState {
     responses: Vec<Option<Vec<u8>>>,
-    /// Number of messages that have not ended.
+    /// Number of messages that have not been handled.
     open: usize,
 }
 
@@ -123,7 +123,7 @@ impl Responder {
         self.finish(Some(error_body(id, error))).await;
     }
 
-    /// Ends a message that needs no response.
+    /// Records that a message that needs no response has been handled.
     pub(super) async fn nothing(&self) {
         self.finish(None).await;
     }

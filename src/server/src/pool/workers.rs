@@ -256,15 +256,15 @@ impl WorkerPool {
     }
 
     /// Grants an idle worker to a user and removes one of the user's requests. Returns the program whose
-    /// process waits for a lease on the worker. The process continues if the next job is a lease of its
-    /// program, and is ended otherwise.
+    /// process waits for a lease on the worker, if there is one. The process continues if the next job is a
+    /// lease of its program, and is ended otherwise.
     pub(crate) fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
         self.starts.on_granted(&user);
         self.workers.grant(worker, user)
     }
 
     /// Returns a worker to the idle state. `waiting_process` is the program whose process waits for a lease
-    /// there.
+    /// there, if there is one.
     pub(crate) fn release(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
         self.workers.release(worker, waiting_process);
     }

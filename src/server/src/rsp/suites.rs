@@ -1,4 +1,4 @@
-//! Suites as servers, and requests that need no run. Pure.
+//! The RSP servers that represent suites, and the answers to requests that need no run. Pure.
 
 use heeler_protocol::{
     rpc::RpcError,

@@ -234,7 +234,7 @@ impl StrykerProcess {
             }
             Some(ReceivedPacket::Message(FromGuard::StartFailed { error })) => self.end = Some(error),
             Some(ReceivedPacket::Message(FromGuard::Ended(exit))) => self.end = Some(describe(&exit)),
-            // Nothing else was requested.
+            // Heeler asks the guard for nothing else, so other messages have no meaning here.
             Some(ReceivedPacket::Message(_) | ReceivedPacket::Forward { .. }) => {}
             None => {
                 // The guard's child died with it, and leads the group of the remaining processes. While one

@@ -245,7 +245,7 @@ impl Relaying {
         }
     }
 
-    /// Cancels a request that has no answer yet. None will follow.
+    /// Cancels a request that has not been answered. No answer will follow.
     fn cancel(&mut self, number: u64) {
         if self.open.remove(&number).is_some() {
             let params = CancelledParams { request_id: RequestId::number(number), reason: None };
