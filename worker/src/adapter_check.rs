@@ -23,7 +23,7 @@ use heeler_sys::{
     spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
 
-/// Bytes kept of each output.
+/// Number of bytes kept of each output.
 const KEPT_BYTES: usize = 1 << 20;
 /// Size of one read, the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;

@@ -10,7 +10,7 @@ pub(crate) enum BatchTerminateReason {
     ProcessStalled,
     /// The dialogue with the process was stalled for the startup limit.
     DialogueStalled(DialogueStall),
-    /// The process did not read its request within the startup limit. The test waits for another process.
+    /// The process did not read its request within the startup limit. The test is left for another process.
     RequestUntaken,
     /// The process exceeded its memory limit; contains the bytes used.
     MemoryLimit(u64),

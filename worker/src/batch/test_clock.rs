@@ -19,7 +19,7 @@ pub(super) struct TestClock {
     /// Limit set by the framework while the test ran. Replaces the configured limit.
     framework_limit: Option<Duration>,
     idle_timeout: Option<Duration>,
-    /// Time that an announced tear-down may take.
+    /// Time limit for a tear-down that the output announces.
     tear_down_limit: Duration,
     /// Running time when a tear-down after the test may have begun.
     tear_down_since: Option<Duration>,

@@ -252,7 +252,7 @@ impl ListingProcess<'_> {
                 return true;
             }
             Some(ProcessEvent::Guard(GuardEvent::Lost)) => {
-                // An ordered end stays an ordered end even if the guard was lost.
+                // If the worker had already ended the process, keep that reason as the failure.
                 if self.failure.is_none() {
                     self.failure = Some(CaptureError::GuardLost(self.process.guard_loss().await));
                 }

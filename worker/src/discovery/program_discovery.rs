@@ -31,7 +31,7 @@ use crate::process::{
 /// Maximum size of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
 
-/// Name of the framework for programs whose exit code decides.
+/// Name of the framework for programs whose exit code alone decides the result.
 const COMMAND: &str = "command";
 
 /// Maximum number of lost guards per framework when listing a program. A program that kills its guard does so

@@ -21,7 +21,7 @@ type MemberRule = (&'static str, fn(&Value) -> bool);
 pub(super) enum JudgedTest {
     Waiting,
     Running,
-    /// Ended with this state.
+    /// The test ended with this state.
     Ended(String),
 }
 
