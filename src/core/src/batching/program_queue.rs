@@ -268,8 +268,8 @@ impl ProgramQueue {
         full
     }
 
-    /// Returns the maximum number of tests of unknown duration in one batch. Batches begin small and grow with
-    /// the results; otherwise one slot could get all slow tests.
+    /// Returns the maximum number of tests of unknown duration in one batch. Batches begin small and grow
+    /// with the results; otherwise one slot could get all slow tests.
     fn unmeasured_limit(&self, share: SlotShare) -> usize {
         let start = self.start_cost();
         let measured = self.observed.len();
