@@ -6,8 +6,8 @@ use std::{fmt, time::Duration};
 /// The rule that assigns tests to shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionRule {
-    /// Every n-th test of the sorted list. Shards differ by at most one test, but a new test moves all tests
-    /// after it to other shards.
+    /// Every n-th test of the sorted list. The sizes of shards differ by at most one, but a new test moves
+    /// all tests after it to other shards.
     Slice,
     /// By a hash of the uid: a test stays in its shard when other tests are added or removed.
     Hash,

@@ -215,8 +215,8 @@ impl ActiveLeases {
             .retain(|program| leases.values().any(|held| held.program() == *program && held.takes_tests()));
     }
 
-    /// Records the progress of a set-up. Starts a time limit for each set-up that makes no progress although
-    /// another process of the program already has that fixture set up.
+    /// Records the progress of a set-up. Starts a time limit for each running set-up of a fixture that
+    /// another process of the program already has set up, because that process may block it.
     pub(super) fn on_set_up(
         &mut self,
         worker: WorkerId,

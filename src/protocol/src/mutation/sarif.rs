@@ -43,7 +43,7 @@ pub struct SarifDriver {
     pub rules: Vec<SarifRule>,
 }
 
-/// A rule, which is the kind of a result: a mutator.
+/// The kind of a result. Each mutator is a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SarifRule {
