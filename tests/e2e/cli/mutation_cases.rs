@@ -117,12 +117,12 @@ fn report_in_the_project_leaves_verdicts_as_they_are() {
     let project = Project::new(&[("Cargo.toml", &manifest(2021)), ("src/lib.rs", source)]);
     project.mutate(&["--html", "page.html"]).assert_code(0);
     for words in [vec!["--html", "page.html", "--sarif", "s.sarif"], vec![]] {
-        project.mutate(&words).assert_code(0).assert_stderr("6 verdicts of earlier runs");
+        project.mutate(&words).assert_code(0).assert_stderr("6 verdicts from earlier runs");
     }
     // Tests may read a file that Heeler did not write, so the new file invalidates the verdicts.
     project.write("page.html", "mine");
     let ran = project.mutate(&[]).assert_code(0);
-    assert!(!ran.stderr.contains("of earlier runs"), "{ran}");
+    assert!(!ran.stderr.contains("from earlier runs"), "{ran}");
 }
 
 #[test]

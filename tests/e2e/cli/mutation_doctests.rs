@@ -153,14 +153,14 @@ fn assert_every_kind(edition: &str) {
 
     // The next run reuses the verdicts.
     let again = package.mutate(&[]).assert_code(0);
-    assert!(again.stderr.contains("verdicts of earlier runs"), "{again}");
+    assert!(again.stderr.contains("verdicts from earlier runs"), "{again}");
     assert_eq!(package.report().statuses(), statuses, "{again}");
 
     // Doctests below a changed line have new line numbers, but their verdicts are reused.
     let changed = SOURCE.replace("    a < limit()", "    let limit = limit();\n    a < limit");
     fs::write(package.path("src/lib.rs"), changed).unwrap();
     let changed = package.mutate(&[]).assert_code(0);
-    let kept = changed.stderr.split(" · ").find(|part| part.contains("verdicts of earlier runs"));
+    let kept = changed.stderr.split(" · ").find(|part| part.contains("verdicts from earlier runs"));
     let kept: usize = kept.unwrap().split(' ').next().unwrap().parse().unwrap();
     let timeouts = statuses.values().filter(|status| *status == "Timeout").count();
     let open = statuses

@@ -123,7 +123,7 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
     fs::write(project.path("calc.c"), SOURCE.replace("a * 2", "a * 3")).unwrap();
     let again = project.mutate(&words).assert_code(0);
     assert!(
-        again.stderr.contains("31 verdicts of earlier runs"),
+        again.stderr.contains("31 verdicts from earlier runs"),
         "the verdicts of other functions are kept: {}",
         again.stderr
     );

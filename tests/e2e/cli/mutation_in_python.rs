@@ -188,7 +188,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
     assert_eq!(project.statuses("../report.json", "src/calc/__init__.py"), expected, "{ran}");
     let reason = |name: &str| mutants[name]["statusReason"].as_str().unwrap().to_owned();
     assert!(reason("is_low: a < 2 → a <= 2").contains("assert True is False"), "{ran}");
-    assert!(reason("count: n -= 1 → n += 1").contains("was reached more than"), "{ran}");
+    assert!(reason("count: n -= 1 → n += 1").contains("was executed more than"), "{ran}");
     assert!(reason("wait: is_long → True").contains("idle for"), "{ran}");
     assert_eq!(
         mutants["weak: a + 1 → a - 1"]["coveredBy"].as_array().unwrap().len(),
@@ -209,7 +209,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
 
     // Verdicts are reused, except timeouts.
     let again = project.mutate(&[&words[..], &["--min-score", "99"]].concat()).assert_code(2);
-    again.assert_stderr("verdicts of earlier runs");
+    again.assert_stderr("verdicts from earlier runs");
     assert_eq!(project.statuses("../report.json", "src/calc/__init__.py"), expected, "{again}");
 }
 
@@ -323,5 +323,5 @@ fn killed_worker_changes_no_verdict_and_a_cancelled_run_goes_on() {
     let all = project.statuses("../report.json", "low.py");
     assert_eq!(all.len(), 27);
     assert!(all.values().all(|status| status == "Killed"), "{all:?}\n{text}");
-    assert!(text.contains("of earlier runs"), "{text}");
+    assert!(text.contains("from earlier runs"), "{text}");
 }

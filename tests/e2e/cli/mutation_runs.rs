@@ -172,7 +172,7 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
     assert_killed_by(&mutants["is_low: a <= 2"], "package::tests::low", "is_low(1)");
     assert_killed_by(&mutants["greet: { String::new() }"], "package::it::greets", "hello a");
     let reason = |name: &str| mutants[name]["statusReason"].as_str().unwrap().to_owned();
-    assert!(reason("count: n += 1").contains("was reached more than"), "{}", reason("count: n += 1"));
+    assert!(reason("count: n += 1").contains("was executed more than"), "{}", reason("count: n += 1"));
     assert!(reason("settle: true").contains("idle for 2 s"), "{}", reason("settle: true"));
     assert_eq!(mutants["weak: { 0 }"]["coveredBy"].as_array().unwrap().len(), 1);
     assert_eq!(mutants["weak: { 0 }"]["testsCompleted"], 1);
@@ -184,7 +184,7 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
 
     // Known verdicts are not tested again, and the score decides the exit code.
     let again = package.mutate(&[&words[..], &["--min-score", "99"]].concat()).assert_code(2);
-    again.assert_stderr("verdicts of earlier runs");
+    again.assert_stderr("verdicts from earlier runs");
     again
         .assert_stderr("SURVIVED src/lib.rs:9:5  ArithmeticOperator")
         .assert_stderr("NOT COVERED src/lib.rs:12:28");
@@ -227,7 +227,7 @@ fn only_what_a_change_concerns_is_tested_again() {
     let package = Package::new(SMALL);
     let kept = |ran: &FinishedCommand| {
         let line = ran.stderr.lines().find(|line| line.contains("Summary")).unwrap().to_owned();
-        let words = line.split(" · ").find(|part| part.contains("of earlier runs")).map(str::to_owned);
+        let words = line.split(" · ").find(|part| part.contains("from earlier runs")).map(str::to_owned);
         words.map_or(0, |words| words.split(' ').next().unwrap().parse::<u32>().unwrap())
     };
     let first = package.mutate(&[]).assert_code(0);
@@ -387,7 +387,7 @@ fn cancelled_run_keeps_what_is_known_and_the_next_goes_on() {
         assert_eq!(mutant["statusReason"], "not tested: the run was cancelled");
     }
     let ran = package.mutate(&["--json", "../report.json"]).assert_code(0);
-    ran.assert_stderr("of earlier runs");
+    ran.assert_stderr("from earlier runs");
     let all = statuses(&package.mutants("../report.json"));
     for (name, status) in partial.iter().filter(|(_, status)| *status == "Killed") {
         assert_eq!(all.get(name), Some(status));

@@ -319,8 +319,7 @@ fn unknown_runs_are_refused_by_name() {
     let (one, other) = (dir_of(&all[0]), dir_of(&all[1]));
     fs::copy(one.join("manifest.jsonl"), other.join("manifest.jsonl")).unwrap();
     let ran = world.run(&["report", &ids[0][..8]]).assert_code(5);
-    ran.assert_stderr("the ids of 2 runs begin with")
-        .assert_stderr(one.file_name().unwrap().to_str().unwrap());
+    ran.assert_stderr("2 run IDs start with").assert_stderr(one.file_name().unwrap().to_str().unwrap());
     world.run(&["report", one.file_name().unwrap().to_str().unwrap()]).assert_code(0);
 }
 

@@ -406,7 +406,8 @@ fn server_of_the_rust_library_over_http() {
 #[test]
 fn server_over_http_that_is_killed_fails_its_tool_and_those_after_it() {
     // Any of these errors may occur, depending on whether the client had received the response's head.
-    let broken = ["connection closed before message completed", "the event stream broke", "Connection reset"];
+    let broken =
+        ["connection closed before message completed", "the event stream failed", "Connection reset"];
     for (generation, script) in [(1, "sdk1.py"), (2, "sdk2.py")] {
         let world = world();
         let command = python(generation, script);

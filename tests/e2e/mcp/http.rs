@@ -295,7 +295,7 @@ fn what_goes_wrong_on_the_way_is_an_error_of_the_tool() {
     for text in [
         "expected status 200 OK, got 500 Internal Server Error: out of order",
         "the event stream ended before the answer",
-        "expected a message or events, got the type \"text/html\"",
+        "expected application/json or text/event-stream, got \"text/html\"",
         "error -32020: no",
         "Summary 1 passed, 4 failed",
     ] {

@@ -131,7 +131,7 @@ fn program_that_kills_its_guard_before_its_tests_is_given_up() {
     world.write_program("killer", script);
     world.write("heeler.toml", "[[suite]]\nname = \"k\"\nprograms = [\"killer\"]\nframework = \"gtest\"\n");
     let ran = world.run(&["run", "-j1"]).assert_code(2);
-    ran.line_with(&["Heeler's guard was killed by signal 9 in 12 processes of its program in a row"]);
+    ran.line_with(&["Heeler's guard was killed by signal 9 in 12 processes of the program in a row"]);
     ran.line_with(&["Summary", "4 not run"]);
 }
 

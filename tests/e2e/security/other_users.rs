@@ -345,7 +345,7 @@ fn other_users_configuration_is_ignored() {
         let mut command = world.heeler(&["run"]);
         command.current_dir(&below);
         let ran = crate::support::world::run(command).assert_code(5);
-        ran.assert_stderr(&format!("which belongs to user {OTHER_UID}"));
+        ran.assert_stderr(&format!("belongs to another user (uid {OTHER_UID})"));
         assert!(!intruder.path("sprung").exists());
     }
 }

@@ -64,7 +64,7 @@ fn program_that_never_starts_in_time_has_failed() {
     checked_run.assert_all("error");
     for (uid, node) in &checked_run.tests {
         assert_eq!(node["outcome-kind"], "not-run", "{uid}");
-        assert!(checked_run.message(uid).contains("(startup-timeout) in 3 attempts"), "{node:#}");
+        assert!(checked_run.message(uid).contains("within its startup-timeout in 3 attempts"), "{node:#}");
     }
     let message = checked_run.programs["slow_start"]["error.message"].as_str().unwrap();
     assert!(message.contains("started no test within"), "{message}");

@@ -44,7 +44,7 @@ fn summary_names_largest_tests_on_request() {
     let quiet = world.run(&words).assert_code(0);
     assert!(!quiet.stdout.contains("Largest"), "{quiet}");
     let together = world.run(&[&words[..], &["--status-level", "all"]].concat()).assert_code(0);
-    together.line_with(&["Largest", "MiB", "resources", "(a process of 3 tests)"]);
+    together.line_with(&["Largest", "MiB", "resources", "(process with 3 tests)"]);
     let isolated = world.run(&[&words[..], &["--status-level", "all", "--isolate"]].concat()).assert_code(0);
     isolated.line_with(&["Largest", "MiB", "Takes.Memory"]);
     let report = world.read("report.xml");

@@ -201,5 +201,5 @@ fn exited_process_error_contains_its_pid() {
     let pid = child.pid();
     child.wait().unwrap();
     let error = stacks::unwind(pid, &[]).unwrap_err();
-    assert_eq!(error.to_string(), format!("open the memory of process {pid}"));
+    assert_eq!(error.to_string(), format!("cannot open the memory of process {pid}"));
 }

@@ -83,7 +83,7 @@ fn test_that_fails_kills_whether_or_not_another_ends() {
         let verdict = end(&mut run, 1, after.clone()).unwrap();
         assert_eq!(verdict.status, expected);
         let reason = verdict.reason.unwrap();
-        assert_eq!(reason.contains("was reached more than"), expected == MutantStatus::Timeout, "{reason}");
+        assert_eq!(reason.contains("was executed more than"), expected == MutantStatus::Timeout, "{reason}");
     }
 }
 
