@@ -225,7 +225,7 @@ async fn connection_without_token_is_refused() {
     let (_client, mut events, server) = session_with(options).await;
     let address = server.callback.clone().unwrap();
     let untrusted_peers = [
-        (update("forged", ExecutionState::Passed), "no $/heeler/hello"),
+        (update("forged", ExecutionState::Passed), "is not $/heeler/hello"),
         (
             rpc::encode_notification(
                 method::HELLO,

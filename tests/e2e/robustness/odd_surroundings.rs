@@ -83,7 +83,7 @@ fn unmapped_owner_of_the_temporary_directory_is_named_with_the_variable_that_hel
     let refused = in_namespace("-i");
     assert_ne!(refused.code, Some(0), "{refused}");
     refused
-        .assert_stderr("unknown in this user namespace")
+        .assert_stderr("without an ID in this user namespace")
         .assert_stderr("set XDG_RUNTIME_DIR to a directory");
     let own = format!("XDG_RUNTIME_DIR={}", world.path("run").display());
     in_namespace(&own).assert_code(0).assert_stderr("PASSED 2 tests");

@@ -98,7 +98,7 @@ fn copied_run_decides_nothing_that_is_executed() {
             assert!(!executed(), "{kind}: {word}");
         }
         let ran = world.run(&["run", "--rerun", &name]).assert_code(4);
-        ran.assert_stderr("the programs that it names are not started").assert_stderr(&name);
+        ran.assert_stderr("are not started, because the run was copied here").assert_stderr(&name);
         assert!(!executed(), "{kind}");
     }
     // The program leaves its file if the user names it, so the check above works.
@@ -136,7 +136,7 @@ fn latest_is_never_a_copy() {
     let late = run.with_file_name("29991231T235959999Z-ffffffffffff");
     copy_all(&run, &late);
     let listed = world.run(&["runs"]).assert_code(0);
-    listed.line_with(&["copied", "not started by --rerun"]);
+    listed.line_with(&["copied", "--rerun does not start its programs"]);
     world.run(&["report", "latest"]).assert_code(0).assert_stdout(&name_of(&own)).assert_stdout("PASSED");
     world.run(&["run", "--rerun", "latest"]).assert_code(8).assert_stderr("passed or was skipped");
     world.run(&["report", &name_of(&late)]).assert_code(0).assert_stdout("FAILED");

@@ -99,7 +99,7 @@ fn stack_places(stack: &str) -> impl Iterator<Item = SourcePlace> + '_ {
     stack.lines().filter_map(line_place)
 }
 
-/// Returns the place of a line of a stack trace: `#0 function at FILE:LINE`, `at Function() in FILE:line LINE`
+/// Returns the place of a line of a stack trace: `#0 function at FILE:LINE`, `at Function() in FILE:line N`
 /// (.NET), `at function (FILE:LINE:COLUMN)` (JavaScript), or just `FILE:LINE`.
 fn line_place(line: &str) -> Option<SourcePlace> {
     let line = line.trim();

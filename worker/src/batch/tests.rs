@@ -475,7 +475,7 @@ fn process_that_does_not_exit_is_terminated() {
     bench.chunk(5, [begun(0), passed(0)], "");
     assert_eq!(bench.batch.on_deadline(at(60_005), false), DeadlineAction::Terminate);
     let LeaseEnd::BadExit { message, .. } = bench.finish(60_100, exit(0), COMPLETE) else { panic!() };
-    assert!(message.contains("not leave within 60 s (startup-timeout) after its last test"), "{message}");
+    assert!(message.contains("not exit within 60 s (startup-timeout) after its last test"), "{message}");
 }
 
 #[test]

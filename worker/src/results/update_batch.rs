@@ -344,9 +344,9 @@ mod tests {
             panic!("one result")
         };
         assert_eq!((recorded.outcome, recorded.stderr.as_str()), (Outcome::Failed, "short"));
-        assert!(recorded.stdout.contains("5000 bytes not kept"), "{}", recorded.stdout);
+        assert!(recorded.stdout.contains("5000 bytes dropped"), "{}", recorded.stdout);
         let message = recorded.failures[0].message.as_deref().unwrap();
-        assert!(message.starts_with("mmm") && message.contains("3976 bytes not kept"), "{message}");
+        assert!(message.starts_with("mmm") && message.contains("3976 bytes dropped"), "{message}");
         assert_eq!(recorded.failures[0].line, Some(7));
         assert_eq!(updates.chunks().next().unwrap().changes, [output.as_bytes()]);
         assert!(updates.take().is_journal_full && updates.is_journal_full, "it stays full");

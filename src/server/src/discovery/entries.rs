@@ -95,7 +95,7 @@ mod tests {
         );
         assert_eq!((second.selector.as_deref(), &second.traits[..]), (Some("7"), &[label][..]));
         assert_eq!(gone.name, "gone");
-        assert!(gone.broken.as_ref().unwrap().contains("no such test"));
+        assert!(gone.broken.as_ref().unwrap().contains("no longer contains this test"));
     }
 
     #[test]

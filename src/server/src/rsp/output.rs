@@ -143,7 +143,7 @@ pub(super) fn stop_text(reason: Option<NotRunReason>) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{DiagnosticsFile, Failure, TestDiagnostics};
+    use heeler_core::{DiagnosticsFile, Failure, SourcePlace, TestDiagnostics};
 
     use super::*;
 
@@ -175,6 +175,7 @@ mod tests {
             stderr: "err".into(),
             diagnostics: Some(Box::new(TestDiagnostics { files: vec![file], ..TestDiagnostics::default() })),
             reproduce: Some("./a --gtest_filter=A.b".into()),
+            failed_at: Some(SourcePlace { file: "a.cc".into(), line: Some(7) }),
             ..TestResult::new(Outcome::Failed)
         };
         let texts = test_texts("a::A.b", &result);

@@ -553,7 +553,7 @@ fn second_answer_that_contradicts_the_first_is_a_fault_of_the_server() {
 fn refused_opening_and_unknown_calls_are_faults_of_the_server() {
     let (events, _, parser) = replay(&[modern_test("mcp.test.a")], &[lines(&[error(1, -32603)]).as_bytes()]);
     assert!(events.is_empty() && parser.is_over() && !parser.is_complete() && !parser.explains_exit(0));
-    assert_eq!(parser.outside_failure(), Some("server/discover was answered with error -32603: no"));
+    assert_eq!(parser.outside_failure(), Some("server/discover failed: error -32603: no"));
     let unknown = lines(&[discovered(), error(2, -32601)]);
     let (_, _, parser) = replay(&[modern_test("mcp.test.a")], &[unknown.as_bytes()]);
     assert!(parser.is_complete() && !parser.explains_exit(0));

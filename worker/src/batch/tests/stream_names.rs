@@ -48,6 +48,6 @@ fn refusal_of_a_socket_with_reports_is_a_hint_and_the_failure_stands() {
         assert_eq!(process.states(), [("A.t0".to_owned(), ExecutionState::Failed)]);
         let logs = &process.updates().logs;
         assert_eq!(logs.len(), hints, "{logs:?}");
-        assert!(logs.iter().all(|line| line.message.contains("write to descriptor 1")), "{logs:?}");
+        assert!(logs.iter().all(|line| line.message.contains("write to file descriptor 1")), "{logs:?}");
     }
 }
