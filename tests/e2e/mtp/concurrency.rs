@@ -298,7 +298,10 @@ fn request_beyond_the_limit_of_open_ones_is_refused_and_others_go_on() {
     let refused = run(&mut server, &CASES[..1]);
     let answer = server.wait_response(refused.request);
     assert_eq!(answer["error"]["code"], -32600, "{answer}");
-    assert!(answer["error"]["message"].as_str().unwrap().contains("too many requests in progress (limit: 64"), "{answer}");
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("too many requests in progress (limit: 64"),
+        "{answer}"
+    );
     for run in &waiting {
         server.notify("$/cancelRequest", json!({"id": run.request}));
         assert_eq!(server.wait_response(run.request)["error"]["code"], -32800);
