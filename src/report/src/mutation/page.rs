@@ -148,7 +148,7 @@ fn write_survivors(report: &MutationReport<'_>, writer: &mut dyn Write) -> Resul
             start.column,
             escape(&change_text(mutant)),
             escape(mutant.mutator.name()),
-            survival_text(survivor)
+            escape(&survival_text(survivor))
         )?;
     }
     writeln!(writer, "</ol>")?;
@@ -247,7 +247,7 @@ fn write_mutant(result: &MutantResult, writer: &mut dyn Write) -> Result<(), Rep
         writeln!(writer, "<p>in <code>{}</code></p>", escape(&mutant.item))?;
     }
     if result.status.is_undetected() {
-        writeln!(writer, "<p>{}</p>", survival_text(result))?;
+        writeln!(writer, "<p>{}</p>", escape(&survival_text(result)))?;
     }
     if let Some(reason) = &result.reason {
         writeln!(writer, "<pre>{}</pre>", escape(reason))?;

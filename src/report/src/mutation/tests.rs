@@ -224,6 +224,8 @@ fn page_has_every_mutant_in_place_and_no_foreign_markup() {
     }
     assert_eq!(page.matches("<script>").count(), 1, "only our own");
     assert!(page.contains("a &amp;&amp; b // \\u{202e}&lt;script&gt;&amp;"));
+    // Test names are part of the reason why a mutant survived, in the list of survivors and at the mutant.
+    assert!(!page.contains("<other>") && page.matches("unit::&lt;other&gt;").count() > 1);
     assert!(
         !page.contains("http://") && !page.contains("https://") && !page.contains(" src="),
         "nothing is loaded"
