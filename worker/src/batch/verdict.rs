@@ -354,21 +354,25 @@ mod tests {
     }
 
     fn conclusion(test: &LeasedTest, is_isolated: bool, seen: TestEnding) -> Decision {
-        decide(
-            TestPolicy {
-                test,
-                is_isolated,
-                duration: Duration::from_micros(7),
-                iteration: only(),
-                sources: &OwnSources::default(),
-            },
-            seen,
-            out("isolated out"),
-        )
+        concluded_with(test, is_isolated, seen, out("isolated out"))
+    }
+
+    fn concluded_with(
+        test: &LeasedTest,
+        is_isolated: bool,
+        seen: TestEnding,
+        outputs: TestOutputs,
+    ) -> Decision {
+        let (duration, sources) = (Duration::from_micros(7), &OwnSources::default());
+        decide(TestPolicy { test, is_isolated, duration, iteration: only(), sources }, seen, outputs)
     }
 
     fn settled(test: &LeasedTest, seen: TestEnding) -> TestResult {
-        match conclusion(test, true, seen) {
+        settled_with(test, seen, out("isolated out"))
+    }
+
+    fn settled_with(test: &LeasedTest, seen: TestEnding, outputs: TestOutputs) -> TestResult {
+        match concluded_with(test, true, seen, outputs) {
             Decision::Final(outcome) => *outcome,
             held @ Decision::Provisional(..) => panic!("{held:?}"),
         }
@@ -441,22 +445,11 @@ mod tests {
         let evidence = |stack: &str| {
             Some(Box::new(TestDiagnostics { stack: stack.to_owned(), ..TestDiagnostics::default() }))
         };
-        let sources = OwnSources::default();
+        let isolated = || TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
         let outcome = |first: Option<Box<TestDiagnostics>>| {
             let mut test = checking(seen(None));
             test.crashed_attempt.as_mut().unwrap().diagnostics = first;
-            let rules = TestPolicy {
-                test: &test,
-                is_isolated: true,
-                duration: Duration::ZERO,
-                iteration: only(),
-                sources: &sources,
-            };
-            let outputs = TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
-            match decide(rules, died(seen(Some("SIGSEGV in child process"))), outputs) {
-                Decision::Final(outcome) => *outcome,
-                held @ Decision::Provisional(..) => panic!("{held:?}"),
-            }
+            settled_with(&test, died(seen(Some("SIGSEGV in child process"))), isolated())
         };
         let result = outcome(None);
         let left = "the process exited with code 139 before the test ended";
@@ -466,22 +459,9 @@ mod tests {
         assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));
         let mut test = checking(seen(Some("no stack trace: it can trace processes")));
         test.crashed_attempt.as_mut().unwrap().diagnostics = None;
-        let rules = TestPolicy {
-            test: &test,
-            is_isolated: true,
-            duration: Duration::ZERO,
-            iteration: only(),
-            sources: &sources,
-        };
-        let outputs = TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
-        match decide(rules, died(seen(Some("at address 0x8"))), outputs) {
-            Decision::Final(result) => assert_eq!(
-                result.exit_reason.and_then(|death| death.detail).as_deref(),
-                Some("at address 0x8"),
-                "the detail belongs to the stack"
-            ),
-            held @ Decision::Provisional(..) => panic!("{held:?}"),
-        }
+        let result = settled_with(&test, died(seen(Some("at address 0x8"))), isolated());
+        let detail = result.exit_reason.and_then(|death| death.detail);
+        assert_eq!(detail.as_deref(), Some("at address 0x8"), "the detail belongs to the stack");
     }
 
     #[test]
