@@ -25,7 +25,10 @@ pub(super) fn divide(stderr: &str, captured: &str) -> Option<RuntimeStack> {
     let (report, rest) = take_report(stderr)?;
     let (_, current) = report.rsplit_once("Current thread ")?;
     let frames: Vec<_> = current.lines().skip(1).map_while(frame_of).collect();
-    if frames.is_empty() {
+    // Any other interpreter, such as one that the test started, has no frames of ours. Deep stacks are cut
+    // above them.
+    let is_ours = frames.iter().any(|frame| is_machinery(frame.file)) || report.contains("\n  ...\n");
+    if frames.is_empty() || !is_ours {
         return None;
     }
     let mut stack = String::new();
@@ -123,6 +126,7 @@ mod cases {
             "Current thread 0x1 (most recent call first):\n  <no Python frame>\n",
             "a test prints Current thread 0x1 (most recent call first):\n  File \"a\", line 1 in f\n",
             "Current thread 0x1 is busy\n  File \"a\", line 1 in f\n",
+            "Current thread 0x1 (most recent call first):\n  File \"/w/child.py\", line 1 in f\n",
         ] {
             assert_eq!(divide(other, NATIVE), None, "{other}");
         }
