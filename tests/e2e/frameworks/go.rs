@@ -314,7 +314,7 @@ fn package_that_does_not_compile_is_one_error_and_the_others_run() {
             ran.assert_stdout(said);
         }
         ran.assert_stdout("2 passed");
-        ran.assert_stdout("3 programs failed");
+        ran.assert_stdout("FAILED 3 programs in ");
         // No package is left that can be built.
         let alone = world.run(&["run", "--go", "./broken"]).assert_code(4);
         alone.assert_stdout("undefined: undefinedFunction");

@@ -62,9 +62,9 @@ fn crash_among_500_costs_few_processes() {
     assert_eq!(culprit["error.message"], "crashed with SIGABRT; also crashes in isolation");
     checked_run.assert_no_program_failures();
     let starts: Vec<_> = world.starts().into_iter().map(|start| start.pid).collect();
-    // The process starts of the crash, and up to two batches if the program's start exceeds the server's
-    // batch limit.
-    assert!(starts.len() <= 4, "{starts:?}");
+    // The process starts of the crash, and a few batches more where a slow start exceeds the server's batch
+    // limit.
+    assert!(starts.len() <= 6, "{starts:?}");
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -139,7 +139,11 @@ fn death_after_last_test_is_program_failure() {
 #[test]
 fn unexplained_exit_code_is_program_failure() {
     let checked_run = dying_at("exit code 7");
-    checked_run.assert_all("passed");
+    // A slow start can leave the last test alone in its process, and then the exit code is that test's.
+    let blamed = checked_run.tests.iter().filter(|(_, node)| node["execution-state"] != "passed");
+    for (uid, node) in blamed {
+        assert_eq!((uid.as_str(), &node["heeler.exit-code"]), ("deaths::Third.Flaky", &7.into()), "{node:#}");
+    }
     assert!(program_failure(&checked_run, "deaths").contains("exited with code 7"), "{checked_run:#?}");
 }
 
