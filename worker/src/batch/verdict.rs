@@ -227,8 +227,11 @@ fn isolated_rerun_reason(
     let border = if is_plain_signal { "" } else { "," };
     let after_others = format!("{what}{border} when run after other tests");
     match seen {
-        TestEnding::Died { exit_reason: again, .. } if is_same_death(death, again) => {
+        TestEnding::Died { exit_reason: again, position } if is_same_death(death, again) => {
             let again = if is_plain_signal { "also crashes in isolation" } else { "also in isolation" };
+            // Alone in its process, the test is known to have ended before the process did.
+            let is_after_end = *position == DeathPosition::AfterEnd;
+            let what = if is_after_end { death_text(death, position) } else { what };
             (format!("{what}; {again}"), Some(IsolatedRerun::Crashes))
         }
         TestEnding::Died { exit_reason: again, .. } => {
@@ -462,6 +465,16 @@ mod tests {
         let result = settled_with(&test, died(seen(Some("at address 0x8"))), isolated());
         let detail = result.exit_reason.and_then(|death| death.detail);
         assert_eq!(detail.as_deref(), Some("at address 0x8"), "the detail belongs to the stack");
+    }
+
+    #[test]
+    fn exit_after_the_only_test_is_not_described_as_before_its_end() {
+        let exit = || death(None, Some(7));
+        let seen = TestEnding::Died { exit_reason: exit(), position: DeathPosition::AfterEnd };
+        let message = settled(&checking(exit()), seen).reason.unwrap();
+        let expected = "the process exited with code 7 after the test ended; the test result does not explain it; also in \
+                        isolation";
+        assert_eq!(message, expected);
     }
 
     #[test]
