@@ -164,7 +164,7 @@ fn configured_suites_run_by_default() {
     ran.line_with(&["PASS", "cpp", "First.One"]);
     ran.line_with(&["PASS", "fake", "Fake.Four"]);
     ran.line_with(&["cpp", "(outside any test)"]);
-    ran.assert_stdout("exited with code 7").assert_stdout("FAILED 1 program in ");
+    ran.assert_stdout("exited with code 7").assert_stdout(" 1 program in ");
 }
 
 #[test]
