@@ -11,8 +11,8 @@
 //! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
 //! - `dumps`: minidumps.
-//! `mutants`: sources with mutants and their guards; `foreign_mutants`: mutants that StrykerJS reports.
-//! `programs`: executables whose unwind tables and symbols stack traces use.
+//! - `mutants`: sources with mutants and their guards; `foreign_mutants`: mutants that StrykerJS reports.
+//! - `programs`: executables whose unwind tables and symbols stack traces use.
 
 mod dumps;
 mod foreign_mutants;
