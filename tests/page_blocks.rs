@@ -37,7 +37,7 @@ impl<'a> Block<'a> {
         self.fence == "```console"
     }
 
-    /// Returns the projects in which the block is executed; `None` if it is not executed.
+    /// Returns the projects that the block is executed in; `None` if it is not executed.
     pub(crate) fn projects(&self) -> Option<&'a str> {
         if self.comment.starts_with(NOT_EXECUTED) {
             return None;

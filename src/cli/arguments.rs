@@ -180,7 +180,7 @@ pub(crate) enum CliCommand {
     Doctor(GeneralArguments),
     /// Print a completion script for a shell.
     Completions {
-        /// Shell for which to print the script.
+        /// Shell that will load the script.
         shell: Shell,
     },
     /// Write a manual page for each command to a directory.

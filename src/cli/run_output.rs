@@ -24,7 +24,7 @@ use super::{
     select::{RunSelection, select},
 };
 
-/// What the user sees of a run: display, summary and event stream.
+/// Output of a run for the user: display, summary and event stream.
 pub(super) struct RunOutput<'a> {
     pub(super) display: RunDisplay,
     pub(super) summary: RunSummary,

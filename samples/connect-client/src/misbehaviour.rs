@@ -1,6 +1,6 @@
 //! Options that make the client fail in a case.
 
-/// The cases in which the client misbehaves, and how.
+/// Cases that the client answers wrongly, and how.
 #[derive(Debug, Default)]
 pub(crate) struct Misbehaviour {
     at: Vec<(Kind, String)>,

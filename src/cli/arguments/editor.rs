@@ -1,4 +1,4 @@
-//! The arguments of the form in which an editor starts Heeler.
+//! Arguments that an editor passes when it starts Heeler.
 
 use clap::Args;
 

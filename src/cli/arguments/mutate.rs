@@ -143,9 +143,9 @@ impl OperatorSet {
 /// How a project is built that is not Cargo's.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct BuildArguments {
-    /// Shell command that builds the tests of a C or C++ project. It runs in a copy of this directory in
-    /// which all sources and headers except tests and examples are mutated, and must find its compiler (cc,
-    /// gcc, c++ or g++) in PATH.
+    /// Shell command that builds the tests of a C or C++ project. It runs in a copy of this directory with
+    /// mutated sources and headers (tests and examples are unchanged), and must find its compiler (cc, gcc,
+    /// c++ or g++) in PATH.
     #[arg(long, value_name = "COMMAND", conflicts_with = "pytest", help_heading = "C and C++ projects")]
     pub build: Option<String>,
     /// Run the CTest tests of this directory, which the build creates.

@@ -95,7 +95,7 @@ impl EventRouter {
     }
 
     async fn send_event_in(&self, event: ClientEvent, room: EventRoom) {
-        // `None` means that the receiver was dropped, and nobody reads events.
+        // `None` means that the receiver of the events was dropped.
         if let Some(place) = self.events.reserve_place().await {
             place.send(event, room);
         }

@@ -85,8 +85,8 @@ layered_settings! {
 
     /// Number of worker slots: the maximum number of test processes that run at the same time.
     jobs: JobCount as "JobCount" = JobCount::Cpus;
-    /// What happens after the first failure. With `true`, running tests finish and the rest are not run; with
-    /// `"immediate"`, running tests are cancelled too.
+    /// Whether to stop after the first failure. With `true`, running tests finish and the rest are not run;
+    /// with `"immediate"`, running tests are cancelled too.
     fail_fast: FailFast as "FailFast" = FailFast::Off;
     /// Number of failures after which no more tests are started; running tests finish. Replaces `fail-fast`.
     max_fail: NonZeroU32 as "Count";
@@ -241,8 +241,7 @@ layered_settings! {
     /// stack traces are saved and it is terminated. Time during which the machine did not schedule the
     /// process does not count. `false` removes an inherited limit.
     idle_timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
-    /// Events for which a minidump is written: `off`, `crash`, `hang` or `all`. Stack traces as text are
-    /// always kept.
+    /// Events that write a minidump: `off`, `crash`, `hang` or `all`. Stack traces as text are always kept.
     dumps: DumpPolicy as "DumpPolicy" = DumpPolicy::All;
     /// Processes traced for crashes: `off`, `root` (the test process; if that is a script, also the processes
     /// it starts; not programs that tracing could disturb) or `tree` (the test process and all its
@@ -309,7 +308,7 @@ pub(super) struct ProfileTable {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(extend("required" = ["filter"])))]
 #[serde(default)]
 pub(super) struct OverrideTable {
-    /// Tests to which the settings apply: a substring of the uid, a glob (`*`, `?`) matched against the uid
+    /// Tests that get the settings: a substring of the uid, a glob (`*`, `?`) matched against the uid
     /// or the part after a `::`, or a filter expression.
     #[serde(with = "FilterText")]
     pub(super) filter: Option<String>,

@@ -1,4 +1,4 @@
-//! Tests all mutants: first those in sources that Heeler builds itself, then those of a mutation server.
+//! Tests all mutants: first the mutants in sources that Heeler builds, then the mutants of a mutation server.
 
 use std::time::Instant;
 

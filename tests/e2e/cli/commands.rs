@@ -429,7 +429,7 @@ fn help_and_version_are_printed() {
 #[test]
 fn daemon_that_a_build_leaves_behind_does_not_hold_the_output() {
     let world = TestWorld::new();
-    // The daemon keeps both output pipes open and outlives the time for which Heeler waits for output.
+    // The daemon keeps both output pipes open, and lives longer than Heeler waits for output.
     world.write_program("build.sh", "#!/bin/sh\nsetsid sleep 1000 &\necho $! > daemon\necho is built >&2\n");
     world.write("heeler.toml", "[[suite]]\nname = \"s\"\ncommand = \"true\"\nbuild = [\"./build.sh\"]\n");
     let ran = world.run_with_separate_outputs(&["run"]);

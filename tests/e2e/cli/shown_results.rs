@@ -1,4 +1,4 @@
-//! A run's output: what is shown, in which order and on which stream.
+//! Output of a run: its contents, order and streams.
 
 use super::commands::SHORT;
 use crate::support::{terminal::TerminalCommand, world::TestWorld};

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{fixtures, has_long_forms, world::TestWorld};
 
-/// Ways in which the second test can end, with its state in reports.
+/// Ways to end the second test, each with the state in reports.
 const ENDS: [(&str, &str); 8] = [
     ("pass", "passed"),
     ("fail", "failed"),

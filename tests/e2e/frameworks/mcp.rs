@@ -22,7 +22,7 @@ pub(super) fn server(words: &str) -> String {
 /// A finished run of MCP servers.
 struct ServerRun {
     command: FinishedCommand,
-    /// Uids of the tests, in the order in which they ended.
+    /// Uids of the tests, sorted by the end of the test.
     order: Vec<String>,
     /// Last event of each test, by its uid.
     ends: BTreeMap<String, Value>,

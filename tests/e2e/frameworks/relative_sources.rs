@@ -16,7 +16,7 @@ fn check(name: &str, head: &str, case: impl Fn(usize) -> String, arguments: &[&P
     let source = world.path("relative.cc");
     fs::write(&source, format!("{head}\n{NOTE}{cases}")).unwrap();
     let program = fixtures::built(&format!("relative-{name}"), &[&source], |target| {
-        // The source must remain in the directory in which it was compiled.
+        // The source must stay where it was compiled.
         let directory = target.with_extension("source");
         fs::create_dir_all(&directory).unwrap();
         fs::copy(&source, directory.join("relative.cc")).unwrap();

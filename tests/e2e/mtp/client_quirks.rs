@@ -24,7 +24,7 @@ fn check_works(server: &mut TestServer<'_>) {
     server.finish(&run, &[ONE.to_owned()]).assert_all("passed");
 }
 
-/// Sends `initialize` in a frame with this header, in which `LENGTH` is replaced by the body's length.
+/// Sends `initialize` in a frame with this header. `LENGTH` in the header is replaced by the body's length.
 fn initialize_in_frame<'w>(world: &'w TestWorld, head: &str) -> TestServer<'w> {
     let mut server = TestServer::start(world, &["deaths"]);
     let body = request(0, "initialize", json!({"capabilities": {}})).to_string();

@@ -147,7 +147,7 @@ async fn read(stream: &mut DuplexStream) -> Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// What our client library received from a replayed server.
+/// Messages that our client library received from a replayed server.
 struct ReplayedSession {
     /// Result of each request, in order.
     request_results: Vec<String>,

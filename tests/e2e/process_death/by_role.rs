@@ -48,8 +48,7 @@ fn client_disconnect_leaves_nothing_behind() {
         server.run(Some(&["meet::Away.Family"]));
         let connected = rendezvous.next_test();
         server.disconnect();
-        // The test's process tree has seven processes in separate sessions, all of which hold the connection
-        // open.
+        // The test's process tree has seven processes in separate sessions. Each holds the connection open.
         assert!(connected.wait_gone() < GONE, "{transport:?}");
         assert!(server.wait_gone() < GONE, "{transport:?}");
         world.check_tidy();

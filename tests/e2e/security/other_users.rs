@@ -204,7 +204,7 @@ fn sockets_of(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Returns the addresses on which a process listens.
+/// Returns the listening addresses of a process.
 fn ports_of(pid: u32) -> Vec<String> {
     let inodes = sockets_of(pid);
     let sockets = fs::read_to_string("/proc/net/tcp").unwrap();

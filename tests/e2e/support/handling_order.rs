@@ -1,6 +1,6 @@
-//! Checks the order in which a client handled the messages of a run, over all connections. The checks apply
-//! to every client that answers a barrier only after handling everything before it, whichever of Heeler's
-//! processes die.
+//! Checks that a client handled the messages of a run in the right order, over all connections. The checks
+//! apply to every client that answers a barrier only after handling everything before it, whichever of
+//! Heeler's processes die.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{
 
 const UPDATES: &str = "testing/testUpdates/tests";
 
-/// What a client has handled of a run.
+/// Messages of a run that a client has handled.
 #[derive(Debug, Default)]
 struct HandledRun<'a> {
     completions: usize,

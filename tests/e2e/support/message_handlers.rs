@@ -21,8 +21,8 @@ use super::{
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
-/// Methods for which the client has notification handlers. StreamJsonRpc also passes requests with these
-/// methods to them.
+/// Methods that the client handles as notifications. StreamJsonRpc also passes requests with these methods to
+/// the handlers.
 const HANDLED: [&str; 4] = [UPDATES, "testing/testUpdates/attachments", "client/log", "telemetry/update"];
 
 /// How a client handles messages after reading them.

@@ -1,4 +1,4 @@
-//! Records all events on all connections of one client, in the order in which the client sees them.
+//! Records all events on all connections of one client, in the order that the client sees them.
 
 use std::{
     sync::{Arc, Condvar, Mutex},

@@ -14,7 +14,7 @@ pub(crate) struct FaultPoint {
     pub(crate) error: Option<PossibleLoss>,
 }
 
-/// What a system error at a point may lose.
+/// Losses that a system error at a point may cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PossibleLoss {
     /// Nothing: clients only get a log message.

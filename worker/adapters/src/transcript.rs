@@ -432,8 +432,7 @@ pub struct FrameworkVerdict {
 }
 
 /// Maximum number of separate failures of one test. A test that checks in a loop reports thousands, and every
-/// result would contain them. The text of later failures is appended to the last one, as far as there is
-/// room.
+/// result would contain them. The texts of later failures are appended to the last one until it is full.
 pub const MAX_FAILURES: usize = 100;
 
 impl FrameworkVerdict {

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::process::process_clock::ClockReading;
 
-/// Factor by which the startup limit is extended for an announced set-up or tear-down, or for a dependency. A
-/// process that begins no test is restarted with up to four times its limit. A process known to be in its
-/// tests' set-up gets that time at once instead of a restart.
+/// Multiplies the startup limit during an announced set-up or tear-down, and during a dependency. A process
+/// that begins no test is restarted with up to four times its limit. A process known to be in its tests'
+/// set-up gets that time at once instead of a restart.
 const LIMITS_OF_ANNOUNCED_PHASE: u32 = 4;
 
 /// Framework durations are whole milliseconds or absent. The worker measures shorter ones itself.

@@ -313,8 +313,8 @@ impl HeldTests {
     }
 }
 
-/// Span of running time in which the process was the only writer: no forked copy and no other process of the
-/// same program wrote output.
+/// Span of running time with the process as the only writer: no forked copy and no other process of the same
+/// program wrote output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SoleWriterSpan {
     /// Exclusive start.
@@ -336,7 +336,7 @@ pub(crate) struct ReleaseConditions {
     pub(crate) doubtful_since: Option<usize>,
     /// The framework has reported the end of the run, so the process is about to end.
     pub(crate) is_complete: bool,
-    /// Latest span in which no other process can have written the framework's markers, if any.
+    /// Latest span without another process that could have written the framework's markers, if any.
     pub(crate) alone: Option<SoleWriterSpan>,
 }
 

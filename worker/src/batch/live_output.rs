@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Minimum time between two updates of a test's output. Ten updates a second look like a stream.
 const SEND_PERIOD: Duration = Duration::from_millis(100);
-/// Maximum size of the output in one update. Nobody reads more while the test runs, and the result contains
-/// all output.
+/// Maximum size of the output in one update. A person who watches a running test reads no more at once, and
+/// the result contains all output.
 const UPDATE_LIMIT_BYTES: usize = 8 << 10;
 
 /// Output of a running test that has not been sent to the client.

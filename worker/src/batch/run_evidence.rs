@@ -60,7 +60,7 @@ impl ProvenResults {
     }
 }
 
-/// Returns which results the end of the process proves, if there is no report of its framework.
+/// Returns the results that the end of a process proves without a report from its framework.
 pub(super) fn proven_results(facts: ProcessEndFacts) -> ProvenResults {
     let is_in_test = matches!(facts.stack_position, StackPosition::RunningTest | StackPosition::OtherTest);
     // The output says that the run, or every test that began, has ended, but the stack trace shows a test.
@@ -129,7 +129,7 @@ pub(super) fn join_outputs(first: &str, isolated: &str) -> String {
     format!("{first}{border}--- isolated rerun ---\n{isolated}")
 }
 
-/// Returns the exit reason for one of several suspects, each of which may be the cause.
+/// Returns the exit reason for one of several suspects. Any of them may be the cause.
 pub(super) fn shared_blame(exit: ExitReason, tests: usize) -> ExitReason {
     ExitReason { other_suspects: u32::try_from(tests).unwrap_or(u32::MAX).max(1), ..exit }
 }

@@ -188,7 +188,7 @@ impl TestClock {
         self.is_late = true;
     }
 
-    /// Returns the running time at which the next slow report is due. `None` while the clock is paused, or
+    /// Returns the due time of the next slow report, as running time. `None` while the clock is paused, or
     /// without a slow period.
     fn slow_at(&self) -> Option<Duration> {
         let period = self.slow_period.filter(|_| !self.is_paused())?;

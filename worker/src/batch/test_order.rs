@@ -137,7 +137,7 @@ impl TestOrder {
         self.first_begun
     }
 
-    /// Records the running time at which a begin marker was read.
+    /// Records that a begin marker was read at this running time.
     pub(super) fn record_begin_marker(&mut self, now: Duration) {
         self.first_begun.get_or_insert(now);
     }

@@ -167,7 +167,7 @@ struct ListingProcess<'a> {
     started: Option<(Pid, Instant)>,
     /// The process has listed its tests and waits for a lease.
     is_waiting: bool,
-    /// Deadline by which the guard must report whether a program that reached its time limit is still busy.
+    /// Deadline for the guard's report on whether a program that reached its time limit is still busy.
     sample_deadline: Option<Instant>,
     captured: CapturedListing,
     failure: Option<CaptureError>,

@@ -1,5 +1,5 @@
-//! Finds time spans in which only the test process can have written its framework's markers. A forked copy
-//! that returns from a test, or another instance of the program started by a test, writes the same markers.
+//! Finds the time spans when only the test process could write its framework's markers. A forked copy that
+//! returns from a test, or another instance of the program started by a test, writes the same markers.
 
 use std::time::Duration;
 

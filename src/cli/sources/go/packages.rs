@@ -1,4 +1,4 @@
-//! Go packages: the directory in which each pattern is resolved, the output of `go list`, and the packages
+//! Go packages: finds the directory for each pattern, reads the output of `go list`, and groups the packages
 //! that can be built together. Pure, except that it checks which directories exist.
 
 use std::{

@@ -33,7 +33,7 @@ pub(super) trait ServedLanguage: Sync {
 pub(crate) struct MissingServer {
     /// The languages without mutants.
     pub(crate) languages: &'static str,
-    /// What is missing, and how to install it.
+    /// Name of the missing program, and how to install it.
     pub(crate) reason: String,
     /// Whether the project names the server, so the user may expect its mutants.
     pub(crate) is_wanted: bool,

@@ -27,11 +27,11 @@ pub struct ProgramChange {
     /// Suite of the program, as in the node of its tests; absent for a program that no discovery has listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<String>,
-    /// What happened to the file.
+    /// Kind of change.
     pub change: ProgramChangeKind,
 }
 
-/// What happened to a test program's file.
+/// Kind of change to the file of a test program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

@@ -187,7 +187,7 @@ pub struct Registration {
     pub client_registration_status: Status,
 }
 
-/// A mode in which servers can be started.
+/// Launch mode of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchMode {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::process::Pid;
 
-/// Path by which any program executes itself again, with its terminator.
+/// Path of a process's own executable, with the terminating NUL.
 const OWN_PROGRAM: &[u8; 16] = b"/proc/self/exe\0\0";
 /// Distance below the stack pointer where the path is written. The kernel maps at least this much of a new
 /// stack.

@@ -9,7 +9,7 @@ use crate::{
     suites::{PlannedSettings, draw_settings},
 };
 
-/// Separates this protocol's random numbers from those of other protocols.
+/// Gives this protocol random numbers of its own for each seed.
 const CONNECT: u64 = 0x00c0_22ec_7000;
 
 /// The plan of a round.

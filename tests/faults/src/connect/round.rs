@@ -47,7 +47,7 @@ pub(crate) fn play(plan: &ConnectPlan, round: &mut FaultRound<'_>) {
     }
 }
 
-/// Plays the judge until the relay has exited; returns the times at which it wrote cases.
+/// Plays the judge until the relay has exited; returns the times of its writes.
 fn run_session(
     plan: &ConnectPlan,
     judge: &Judge,

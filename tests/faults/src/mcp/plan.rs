@@ -9,7 +9,7 @@ use crate::{
     suites::{PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
 };
 
-/// Separates this protocol's random numbers from those of other protocols.
+/// Gives this protocol random numbers of its own for each seed.
 const MCP: u64 = 0x0000_0a9e_2775;
 
 /// The plan of a round.

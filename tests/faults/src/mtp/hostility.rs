@@ -14,7 +14,7 @@ use crate::{
 
 /// Separates the random numbers of hostile rounds, so that other rounds stay the same.
 const HOSTILE: u64 = 0x0bad_c0de;
-/// Rounds per thousand in which a process is stopped for good. Each takes at least ten seconds.
+/// Rounds per thousand that stop a process for good. Each of them takes at least ten seconds.
 const STOPS_PER_MILLE: usize = 25;
 /// Percentage of rounds with an additional hostile program.
 const PROGRAM_PERCENT: usize = 8;

@@ -19,7 +19,7 @@ const SLOW_CLIENTS: u64 = 0x510c_11e2;
 const SLOWEST: Duration = Duration::from_millis(20);
 /// Longest time to handle a change. In a short round, one notification may contain all changes.
 const SLOWEST_CHANGE: Duration = Duration::from_millis(4);
-/// Longest time for which a client's handlers may block once.
+/// Maximum time that a client's handler may block once.
 const LONG_BUSY: Duration = Duration::from_secs(4);
 /// Longer than a slow client needs to handle all messages that can be unanswered at once.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -11,7 +11,7 @@ use crate::{
     suites::{PlannedSettings, draw_settings},
 };
 
-/// Separates the random numbers of mutation rounds from those of other protocols.
+/// Gives mutation rounds random numbers of their own for each seed.
 const MUTATION: u64 = 0x0000_3247_a707;
 /// Expected duration of a run; faults are drawn within it.
 const RUN: Duration = Duration::from_millis(2500);

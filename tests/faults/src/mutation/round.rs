@@ -96,7 +96,7 @@ fn check_first_run(
     round.check_peaks();
 }
 
-/// Runs again without faults: every verdict must equal that of an undisturbed run.
+/// Runs again without faults: every verdict must equal the verdict of an undisturbed run.
 fn check_second_run(plan: &MutationPlan, round: &FaultRound<'_>, expected: &Verdicts) {
     let mut command = project::mutate(round.dir, &round.mark, plan.settings.jobs, "second.json");
     let output = command.output().unwrap();

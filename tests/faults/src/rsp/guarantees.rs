@@ -21,7 +21,7 @@ const STOPPED: u64 = 4;
 const OK: u64 = 0;
 const CANCEL: u64 = 8;
 
-/// What closed a connection.
+/// Event that closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionEnder {
     /// The client, which receives nothing more about its runs.

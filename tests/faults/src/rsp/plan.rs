@@ -9,7 +9,7 @@ use crate::{
     suites::{PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
 };
 
-/// Separates this protocol's random numbers from those of other protocols.
+/// Gives this protocol random numbers of its own for each seed.
 const RSP: u64 = 0x0005_e4f1_ce55;
 /// Longer than any planned pause in a client's reading.
 const PATIENCE: Duration = Duration::from_secs(60);

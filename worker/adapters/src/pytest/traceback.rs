@@ -4,7 +4,7 @@ use crate::runtime_stack::{RuntimeStack, push_fold, push_frame};
 
 /// End of the line before the frames of a thread.
 const HEADER_END: &str = "(most recent call first):";
-/// Files of pytest, its plugin system and Heeler's plugin, whose frames are below those of every test.
+/// Files of pytest, its plugin system and Heeler's plugin. Their functions call every test.
 const MACHINERY: [&str; 5] =
     ["/_pytest/", "/pluggy/", "/pytest/__main__.py", "/heeler_pytest_plugin.py", "<frozen "];
 /// Native frames shown above the interpreter's own: the C function that was called, and its callees.
@@ -19,8 +19,8 @@ struct PythonFrame<'a> {
 }
 
 /// Divides standard error into the last report of the faulting thread and the rest. The Python frames come
-/// first; the native frames in `captured` follow as far as they are above the interpreter's loop. Returns
-/// `None` without a report.
+/// first, then the native frames in `captured` that are above the interpreter's loop. Returns `None` without
+/// a report.
 pub(super) fn divide(stderr: &str, captured: &str) -> Option<RuntimeStack> {
     let (report, rest) = take_report(stderr)?;
     let (_, current) = report.rsplit_once("Current thread ")?;
