@@ -10,7 +10,7 @@ use std::{
 };
 
 use heeler_core::{
-    Outcome,
+    Outcome, RuntimeDeath,
     describe::{RUNNING_LEAK, process_text},
 };
 use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo, RunLeak};
@@ -365,18 +365,21 @@ fn detail_properties(detail: &FailureDetail) -> Vec<(&'static str, String)> {
 fn type_attribute(record: &TestReport) -> Option<String> {
     let detail = record.detail.as_deref()?;
     let exit_code = detail.exit_code.and_then(|code| i32::try_from(code).ok());
-    match detail.runtime.filter(|_| record.outcome == Outcome::Crashed) {
-        Some(runtime) => Some(runtime.label().to_owned()),
-        None => failure_type(record.outcome, detail.signal.as_deref(), exit_code),
-    }
+    failure_type(record.outcome, detail.signal.as_deref(), detail.runtime, exit_code)
 }
 
-/// Returns the attribute `type` of an outcome; `None` if the outcome is not a failure. For a crash, the
-/// signal's name is the most specific type.
-pub(super) fn failure_type(outcome: Outcome, signal: Option<&str>, exit_code: Option<i32>) -> Option<String> {
-    Some(match (outcome, signal, exit_code) {
+/// Returns the attribute `type` of an outcome; `None` if the outcome is not a failure. For a crash, the name
+/// of the signal or the runtime's word is the most specific type.
+pub(super) fn failure_type(
+    outcome: Outcome,
+    signal: Option<&str>,
+    runtime: Option<RuntimeDeath>,
+    exit_code: Option<i32>,
+) -> Option<String> {
+    let cause = signal.map(xml_text).or(runtime.map(|runtime| runtime.label().to_owned()));
+    Some(match (outcome, cause, exit_code) {
         (Outcome::Passed | Outcome::Flaky | Outcome::Skipped, _, _) => return None,
-        (Outcome::Crashed, Some(signal), _) => xml_text(signal),
+        (Outcome::Crashed, Some(cause), _) => cause,
         (Outcome::Crashed | Outcome::ExitedEarly, _, Some(code)) => format!("exit code {code}"),
         (Outcome::Crashed | Outcome::ExitedEarly, _, None) => "crash".to_owned(),
         (Outcome::OutOfMemory, _, _) => "out-of-memory".to_owned(),
@@ -425,7 +428,7 @@ fn ambiguous_leaks(suite: &str, leaks: &[RunLeak]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{ExitReason, Failure, IsolatedRerun, NotRunReason, TestResult};
+    use heeler_core::{Attempt, ExitReason, Failure, IsolatedRerun, NotRunReason, TestResult};
 
     use super::*;
     use crate::{
@@ -529,6 +532,21 @@ mod tests {
             </testsuite>
         </testsuites>
         "#);
+    }
+
+    #[test]
+    fn panic_has_one_type_as_result_and_as_earlier_attempt() {
+        let exit_reason =
+            Some(ExitReason { code: Some(2), runtime: Some(RuntimeDeath::Panic), ..ExitReason::default() });
+        let attempt =
+            Attempt { exit_reason: exit_reason.clone(), ..Attempt::new(Outcome::Crashed, "panic: a") };
+        let again = TestResult {
+            exit_reason,
+            attempts: vec![attempt],
+            ..TestResult::with_reason(Outcome::Crashed, "panic: a")
+        };
+        let text = xml(&[result_report("again", again)]);
+        assert_eq!(text.matches("type=\"panic\"").count(), 2, "{text}");
     }
 
     #[test]

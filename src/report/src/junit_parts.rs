@@ -82,7 +82,8 @@ fn write_rerun(xml: &mut XmlWriter<'_>, tag: &'static str, attempt: &Attempt) ->
     let mut head = ElementStart::new(tag)
         .attribute("time", &seconds(Duration::from_micros(attempt.duration_us)))
         .attribute("message", &xml_text(&headline(&attempt.message)));
-    if let Some(kind) = failure_type(attempt.outcome, signal, code) {
+    let runtime = exit.and_then(|exit| exit.runtime);
+    if let Some(kind) = failure_type(attempt.outcome, signal, runtime, code) {
         head = head.attribute("type", &kind);
     }
     xml.open(head)?;
