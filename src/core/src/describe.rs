@@ -23,9 +23,9 @@ fn text_without_iteration(exit: &ExitReason) -> String {
     if let Some(cause) = &exit.cause {
         return cause.clone();
     }
-    if let (Some(runtime), Some(detail)) = (exit.runtime, &exit.detail) {
-        let is_named = detail.contains(runtime.label());
-        return if is_named { detail.clone() } else { format!("{}: {detail}", runtime.label()) };
+    // The runtime's own report says what happened; the exit code adds nothing.
+    if let (Some(_), Some(report)) = (exit.runtime, &exit.detail) {
+        return report.clone();
     }
     match (exit.signal.as_deref(), exit.code) {
         (Some(signal @ ("SIGKILL" | "SIGTERM" | "SIGINT" | "SIGHUP")), _) => format!("killed by {signal}"),
