@@ -33,17 +33,15 @@ fn last_report(stderr: &str) -> Option<(usize, &str)> {
     found
 }
 
-/// Divides standard error of a process that died or was ended into the stack of the test and what was written
-/// before the report. Nothing of the program follows a report, which is the last output of a Go process.
-/// `captured` is the stack captured by Heeler: it is kept if a signal in C code ended the process, since the
-/// runtime does not know the C functions.
+/// Divides standard error of a process that died or was ended into the stack of the test and the output
+/// before the report, which is the last output of a Go process. `captured`, the stack captured by Heeler or
+/// read from the whole report, takes precedence: the test's standard error may be shortened.
 pub(super) fn divide(stderr: &str, captured: &str, test: &str) -> Option<RuntimeStack> {
-    let (at, cause) = last_report(stderr)?;
-    let is_signal = !cause.starts_with("panic: ") && !cause.starts_with("fatal error: ");
-    let mut stack = goroutines::stack_text(tail(stderr, at), test)?;
-    if is_signal && !captured.is_empty() && !stack.starts_with(captured) && !captured.starts_with(&stack) {
-        stack.insert_str(0, captured);
-    }
+    let (at, _) = last_report(stderr)?;
+    let stack = match captured {
+        "" => goroutines::stack_text(tail(stderr, at), test)?,
+        _ => captured.to_owned(),
+    };
     Some(RuntimeStack { stack, stderr: stderr[..at].to_owned() })
 }
 
@@ -56,40 +54,40 @@ pub(super) fn read(stderr: &str) -> Option<DeathReport> {
     let own = stacks.iter().find(|goroutine| !goroutine.is_of_system()).filter(|_| has_own);
     let message = cause.strip_suffix(" [recovered, repanicked]").unwrap_or(cause);
     let message = message.strip_suffix(" [recovered]").unwrap_or(message);
-    let message = scan::truncated(message, MESSAGE_BYTES);
-    let detail = match own.and_then(place) {
-        Some(place) => format!("{message}, at {place}"),
-        None => message.to_owned(),
-    };
+    let cause = cause_of(scan::truncated(message, MESSAGE_BYTES), text, own.and_then(place).as_deref());
     let functions = own.into_iter().flat_map(|goroutine| &goroutine.frames);
-    Some(DeathReport {
-        cause: cause_of(cause, text, detail),
-        functions: functions.map(|frame| frame.outer_function().to_owned()).collect(),
-    })
+    Some(DeathReport { cause, functions: functions.map(|frame| frame.outer_function().to_owned()).collect() })
 }
 
-/// Returns the cause of a report with this first line, in the text that begins with it.
-fn cause_of(line: &str, text: &str, detail: String) -> DeathCause {
-    let of_signal =
-        |signal: &str, detail: String| DeathCause { signal: Some(signal.to_owned()), runtime: None, detail };
-    // `[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x5]` follows if C code received it.
-    let second = text.lines().nth(1).and_then(|line| line.strip_prefix("[signal "));
-    let runtime = match (line, second.and_then(|signal| signal.split_once(": "))) {
-        (_, Some((signal, rest))) if line.starts_with("fatal error: unexpected signal") => {
-            let what = rest.split(" code=").next().unwrap_or(rest);
-            let place =
-                detail.split_once(", at ").map_or(String::new(), |(_, place)| format!(", at {place}"));
-            return of_signal(signal, format!("{what}{place}"));
-        }
-        _ if line.starts_with("panic: ") => RuntimeDeath::Panic,
-        _ if line.starts_with(DEADLOCK) => RuntimeDeath::Deadlock,
-        _ if line.starts_with("fatal error: ") => RuntimeDeath::FatalError,
-        _ => {
-            let (signal, detail) = detail.split_once(": ").unwrap_or((&detail, ""));
-            return of_signal(signal, detail.to_owned());
-        }
+/// Returns the cause of a report. `message` is its first line, `report` the whole text.
+fn cause_of(message: &str, report: &str, place: Option<&str>) -> DeathCause {
+    let located = |what: &str| place.map_or_else(|| what.to_owned(), |place| format!("{what}, at {place}"));
+    let of_signal = |signal: &str, what: &str| DeathCause {
+        signal: Some(signal.to_owned()),
+        runtime: None,
+        detail: located(what),
     };
-    DeathCause { detail, runtime: Some(runtime), signal: None }
+    let runtime = if message.starts_with("panic: ") {
+        RuntimeDeath::Panic
+    } else if message.starts_with(DEADLOCK) {
+        RuntimeDeath::Deadlock
+    } else if let Some((signal, what)) = signal_in_c(message, report) {
+        return of_signal(signal, what);
+    } else if message.starts_with("fatal error: ") {
+        RuntimeDeath::FatalError
+    } else {
+        let (signal, what) = message.split_once(": ").unwrap_or((message, ""));
+        return of_signal(signal, what);
+    };
+    DeathCause { detail: located(message), runtime: Some(runtime), signal: None }
+}
+
+/// Returns the name and the description of a signal in C code, which Go before 1.20 reports in the second line:
+/// `[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x5]`.
+fn signal_in_c<'a>(message: &str, report: &'a str) -> Option<(&'a str, &'a str)> {
+    let second = report.lines().nth(1).filter(|_| message.starts_with("fatal error: unexpected signal"))?;
+    let (signal, rest) = second.strip_prefix("[signal ")?.split_once(": ")?;
+    Some((signal, rest.split(" code=").next().unwrap_or(rest)))
 }
 
 /// Bytes after a cause line that are searched for stacks.
