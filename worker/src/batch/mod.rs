@@ -16,6 +16,7 @@
 //! ended), [`held_tests`] (unsettled results) and [`settlement`] (what becomes of an ended test).
 //! [`process_end`] decides what the end of the process means.
 
+mod absolute_files;
 mod batch_input;
 mod deadlines;
 mod dialogue_stall;
@@ -23,7 +24,7 @@ mod end_cause;
 mod end_texts;
 pub(crate) mod exit_reason;
 mod failed_place;
-mod failure_places;
+
 mod forbidden_skip;
 mod framework_queries;
 mod held_tests;

@@ -11,8 +11,8 @@ use heeler_core::{
 use heeler_protocol::control::{LeasedTest, ListedTest};
 
 use super::{
+    absolute_files::with_absolute_files,
     failed_place::{OwnSources, failed_place},
-    failure_places::with_absolute_files,
     forbidden_skip::without_forbidden_skip,
     framework_queries::FrameworkQueries,
     interference::{mark_flaky, suspected_cause},
