@@ -14,7 +14,7 @@ use std::{
 
 use heeler_sys::{
     io::{pipe, wait_readable},
-    process::{ExitStatus, Signal, kill_group},
+    process::{ExitStatus, Signal, exit_text, kill_group},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
 };
 
@@ -200,7 +200,9 @@ impl<'a> ToolProcess<'a> {
         match (read, exit) {
             (Ok(OutputsEnd::Cancelled), _) => Err(CargoError::Cancelled { command }),
             (Ok(_), Ok(ExitStatus { code: Some(0), .. })) => Ok(()),
-            (Ok(_), Ok(exit)) => Err(CargoError::Failed { command, dir, end: describe_exit(exit) }),
+            (Ok(_), Ok(exit)) => {
+                Err(CargoError::Failed { command, dir, end: exit_text(exit.code, exit.signal) })
+            }
             (Err(source), _) | (_, Err(source)) => Err(CargoError::Read { command, source }),
         }
     }
@@ -320,13 +322,5 @@ impl<F: FnMut(&[u8])> LineSplitter<F> {
         if !self.rest.is_empty() {
             (self.take)(&std::mem::take(&mut self.rest));
         }
-    }
-}
-
-fn describe_exit(exit: ExitStatus) -> String {
-    match (exit.code, exit.signal) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => Signal(signal).name(),
-        (None, None) => "an unknown exit status".to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use heeler_core::{client_progress::OverdueDecision, silence::SilenceWatch};
 use heeler_protocol::control::{
     ClientId, FromWatchdog, FromWorker, RunKey, TestProgram, ToWatchdog, ToWorker, WorkerId, WorkerLease,
 };
-use heeler_sys::spawn::SpawnError;
+use heeler_sys::{process::exit_text, spawn::SpawnError};
 use heeler_transport::{callback::on_client_overdue, local};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
@@ -432,11 +432,7 @@ impl WorkerPool {
             }
             ControlEvent::WatchdogMessage(FromWatchdog::WorkerEnded { worker, code, signal }) => {
                 if self.starts.end(worker) {
-                    let end = match (code, signal) {
-                        (Some(code), _) => format!("exit code {code}"),
-                        (None, Some(signal)) => format!("signal {signal}"),
-                        (None, None) => "unknown exit status".to_owned(),
-                    };
+                    let end = exit_text(code, signal);
                     self.push_not_started(worker, format!("it exited before it connected ({end})"));
                 }
                 self.on_exit_sign(worker, ExitSign::Reported);

@@ -7,7 +7,7 @@ use rustix::{
     process::{WaitId, WaitIdOptions, waitid},
 };
 
-use super::Pid;
+use super::{Pid, Signal};
 use crate::check;
 
 /// Exit of a process as reported by the system.
@@ -35,6 +35,16 @@ impl ExitStatus {
             cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
             peak_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
         }
+    }
+}
+
+/// Describes an exit in messages: `exit code 3`, `SIGKILL`, `unknown exit status`.
+#[must_use]
+pub fn exit_text(code: Option<i32>, signal: Option<i32>) -> String {
+    match (code, signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => Signal(signal).name(),
+        (None, None) => "unknown exit status".to_owned(),
     }
 }
 

@@ -10,7 +10,7 @@ mod this_process;
 mod tree_memory;
 
 pub use core_file::core_file;
-pub use exit_status::{ExitStatus, has_children, reap_any, reap_child};
+pub use exit_status::{ExitStatus, exit_text, has_children, reap_any, reap_child};
 pub use id::{Pid, Signal};
 pub use lifeline::{Lifeline, bind_to};
 pub use process_tree::{

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use heeler_protocol::{
-    control::{FromGuard, OsText, ProcessExit, TestCommand, ToGuard},
+    control::{FromGuard, OsText, TestCommand, ToGuard},
     fork_server::CHANNEL_ARGUMENT,
     frame::{FrameDecoder, FrameError},
     mutation::BODY_LIMIT_BYTES,
@@ -21,7 +21,7 @@ use heeler_protocol::{
 use heeler_server::pool::ProcessExitWatch;
 use heeler_sys::{
     io::{pipe, socket_pair},
-    process::{Pid, Signal, descendants, kill_group, shared_program_path, working_directory},
+    process::{Pid, Signal, descendants, exit_text, kill_group, shared_program_path, working_directory},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
 };
 use heeler_transport::{
@@ -233,7 +233,9 @@ impl StrykerProcess {
                 self.group = i32::try_from(pid).ok().map(Pid);
             }
             Some(ReceivedPacket::Message(FromGuard::StartFailed { error })) => self.end = Some(error),
-            Some(ReceivedPacket::Message(FromGuard::Ended(exit))) => self.end = Some(describe(&exit)),
+            Some(ReceivedPacket::Message(FromGuard::Ended(exit))) => {
+                self.end = Some(exit_text(exit.code, exit.signal))
+            }
             // Heeler asks the guard for nothing else, so other messages have no meaning here.
             Some(ReceivedPacket::Message(_) | ReceivedPacket::Forward { .. }) => {}
             None => {
@@ -375,14 +377,6 @@ fn command(package: &StrykerPackage, concurrency: Option<NonZeroUsize>) -> TestC
         cwd: OsText::from(package.dir.as_path()),
         is_channel_standard_input: true,
         ..TestCommand::default()
-    }
-}
-
-fn describe(exit: &ProcessExit) -> String {
-    match (exit.code, exit.signal) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => Signal(signal).name(),
-        (None, None) => "unknown exit status".to_owned(),
     }
 }
 
