@@ -14,7 +14,9 @@ use uuid::Uuid;
 use super::{
     arguments::RunArguments,
     command_user::CommandUser,
-    display::{DisplayOptions, DisplayStream, OutputTarget, ProgramTestCount, RunDisplay, TypedLineSource},
+    display::{
+        DisplayOptions, DisplayStream, OutputTarget, ProgramTestCount, RunDisplay, TypedLineSource, count_of,
+    },
     exit::{CliExitCode, CommandError},
     local_client::{LocalClient, LocalRun, SchedulerUse},
     report_job::passed_outputs,
@@ -295,7 +297,7 @@ pub(super) fn describe_empty_selection(found: usize, settings: &ResolvedSettings
     if settings.program.run_ignored == RunIgnored::Only {
         options.push("--run-ignored only".to_owned());
     }
-    let found = format!("{found} test{}", if found == 1 { "" } else { "s" });
+    let found = count_of(found, "test");
     if options.is_empty() {
         return format!("no test is selected ({found} found)");
     }

@@ -41,7 +41,7 @@ pub(super) fn grouped_number(number: usize) -> String {
 }
 
 /// Formats a count with its noun: `1 test`, `2 tests`.
-pub(super) fn count_of(number: usize, thing: &str) -> String {
+pub(crate) fn count_of(number: usize, thing: &str) -> String {
     format!("{} {thing}{}", grouped_number(number), if number == 1 { "" } else { "s" })
 }
 

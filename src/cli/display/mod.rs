@@ -33,6 +33,7 @@ pub(crate) mod mutants;
 pub(crate) mod mutation;
 pub(crate) mod runs;
 
+pub(crate) use format::count_of;
 pub(crate) use listed_programs::ProgramTestCount;
 pub(crate) use options::{
     DisplayKind, DisplayOptions, DisplayStream, OutputTarget, TerminalSize, TypedLineSource, colour_for,

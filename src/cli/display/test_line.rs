@@ -234,7 +234,7 @@ fn is_place_of_one(line: &str, failures: &[FailureInfo]) -> bool {
 
 fn relative_place(place: &SourcePlace, root: &str) -> String {
     let file = format::cut_name(relative_path(&place.file, root), NAME_COLUMNS);
-    place.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}"))
+    SourcePlace { file, line: place.line }.to_string()
 }
 
 /// Returns a path relative to the root if it is below the root, otherwise unchanged.

@@ -193,10 +193,7 @@ fn output_text(detail: &FailureDetail) -> String {
         let _written = part.map(|part| writeln!(text, "--- {title} ---\n{}", xml_text(part)));
     };
     add("message", detail.message.as_deref());
-    let place = detail.failed_at.as_ref().map(|place| match place.line {
-        Some(line) => format!("{}:{line}", place.file),
-        None => place.file.clone(),
-    });
+    let place = detail.failed_at.as_ref().map(ToString::to_string);
     add("place", place.as_deref());
     add("stack", detail.stacktrace.as_deref());
     add("standard output", detail.stdout.as_deref());
