@@ -24,7 +24,6 @@ mod end_cause;
 mod end_texts;
 pub(crate) mod exit_reason;
 mod failed_place;
-
 mod forbidden_skip;
 mod framework_queries;
 mod held_tests;
