@@ -82,7 +82,7 @@ fn cause_of(message: &str, report: &str, place: Option<&str>) -> DeathCause {
     DeathCause { detail: located(message), runtime: Some(runtime), signal: None }
 }
 
-/// Returns the name and the description of a signal in C code, which Go before 1.20 reports in the second line:
+/// Returns the name and the description of a signal in C code. Go before 1.20 reports it in the second line:
 /// `[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x5]`.
 fn signal_in_c<'a>(message: &str, report: &'a str) -> Option<(&'a str, &'a str)> {
     let second = report.lines().nth(1).filter(|_| message.starts_with("fatal error: unexpected signal"))?;
