@@ -343,7 +343,7 @@ pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Process
             if !wants(pid, stat) {
                 continue;
             }
-            if signal == Signal::KILL && Some(stat.group) != own_group && groups.insert(stat.group) {
+            if signal == Signal::KILL && is_other_group(stat.group, own_group) && groups.insert(stat.group) {
                 // Best effort: each member is also signalled individually.
                 let _refused = kill_group(stat.group, signal);
             }
@@ -353,6 +353,13 @@ pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Process
         }
     }
     reached
+}
+
+/// Returns whether `group` can be signalled as a whole without reaching this process. procfs shows -1 as the
+/// group of a process that is exiting, and 0 for a group outside the pid namespace; as targets of a signal
+/// these would mean all processes and our own group.
+fn is_other_group(group: Pid, own_group: Option<Pid>) -> bool {
+    group.0 > 1 && Some(group) != own_group
 }
 
 /// Signals `pid` if it is still a child of `parent` or of this process, because the process id may have been
@@ -365,5 +372,19 @@ pub fn signal_child_of(parent: Pid, pid: Pid, signal: Signal) -> bool {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
         // If pidfds are not allowed, only the check just before the signal protects against reuse.
         Err(_) => still_related() && kill(pid, signal).is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_of_an_exiting_process_is_not_signalled() {
+        let own = Some(Pid(700));
+        assert!(is_other_group(Pid(701), own) && is_other_group(Pid(701), None));
+        for group in [-1, 0, 1, 700] {
+            assert!(!is_other_group(Pid(group), own), "{group}");
+        }
     }
 }
