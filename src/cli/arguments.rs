@@ -13,6 +13,7 @@ mod convert;
 mod dump;
 mod editor;
 mod go;
+mod habits;
 mod history;
 mod mcp;
 #[cfg(feature = "mutation")]
@@ -70,7 +71,8 @@ use heeler_run_store::RerunSelector;
 
 const EXAMPLES: &str = "\
 Examples:
-  heeler run                             run the suites of heeler.toml
+  heeler run                             run the suites of heeler.toml, or the
+                                         projects found here
   heeler run build/unit_tests            run the tests of a program
   heeler run --cargo                     build and run a cargo package's tests
   heeler run --mcp 'node server.js'      run the test tools of an MCP server
@@ -91,8 +93,10 @@ fn help_footer() -> String {
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  heeler run                             run the suites of heeler.toml
+  heeler run                             run the suites of heeler.toml, or the
+                                         projects found here
   heeler run build/*_test                run programs of any framework
+  heeler run tests/test_io.py ./svc/...  run tests of pytest and of Go
   heeler run --cargo . --cargo-arg=--release
   heeler run --retries 2 --timeout 30s --junit junit.xml
   heeler run --isolate --shuffle=42 -E herd -E 'Pen.*'
@@ -151,6 +155,8 @@ pub(crate) enum CliCommand {
     Run(Box<RunArguments>),
     /// List tests, with file and line where the framework reports them.
     List(Box<ListArguments>),
+    /// Write a heeler.toml with the tests found in this directory and its first two levels.
+    Init,
     /// List earlier runs with their actual states.
     Runs(RunsArguments),
     /// Print the report of an earlier run.
@@ -372,8 +378,9 @@ fn framework_help() -> String {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
 pub(crate) struct ProgramArguments {
-    /// Test programs, globs, or directories to search for test programs. Default: the suites of heeler.toml,
-    /// or the cargo package in this directory.
+    /// What to run: test programs, globs, directories (a project of Cargo, CMake, pytest or Go, or any with test
+    /// programs), files and node ids of pytest, Go packages such as ./..., .NET assemblies. Default: the suites
+    /// of heeler.toml, or the projects in this directory and its first two levels.
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::FilePath, help_heading = None)]
     pub programs: Vec<PathBuf>,
     /// Build and run the tests of a cargo package or workspace.

@@ -115,12 +115,18 @@ pub(super) enum CommandError {
          recorded by an earlier version; name them: heeler run --rerun {run} PROGRAM… (or --cargo, --go, …)"
     )]
     CopiedRun { run: String },
-    /// Neither the command line nor a configuration file names a program.
+    /// Neither the command line nor a configuration file names a program, and no project is found.
     #[error(
-        "nothing to run: name test programs or a directory, change to a cargo package, or add [[suite]] sections to a \
-         heeler.toml in this directory or above"
+        "nothing to run: no heeler.toml here or above, and no tests of Cargo, CMake, pytest, Go or .NET in this directory \
+         and its first two levels; name what to run, such as heeler run build/unit_tests"
     )]
     NothingToRun,
+    /// `heeler init` does not overwrite a configuration.
+    #[error("heeler.toml exists already; change it, or remove it to start again")]
+    ConfigExists,
+    /// The configuration can't be written.
+    #[error("failed to write heeler.toml")]
+    WriteConfig { source: std::io::Error },
     /// The debugger is not installed.
     #[error("debugger not found in PATH: {name}")]
     NoDebugger { name: String },
@@ -200,6 +206,8 @@ impl CommandError {
             | Self::History(_)
             | Self::Export(_)
             | Self::NothingToRun
+            | Self::ConfigExists
+            | Self::WriteConfig { .. }
             | Self::ManualPages { .. }
             | Self::NoDebugger { .. }
             | Self::NoAdapter { .. }

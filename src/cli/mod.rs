@@ -33,6 +33,7 @@ mod dump;
 mod exit;
 mod exit_code;
 mod history;
+mod init;
 mod list;
 mod local_client;
 mod machine;

@@ -7,6 +7,7 @@
 mod cargo;
 mod command;
 mod ctest;
+mod detect;
 mod finder;
 mod go;
 mod mcp;
@@ -17,10 +18,7 @@ mod test_source;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    borrow::Cow,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use heeler_core::SourceRequest;
 use heeler_protocol::control::{OsText, TestProgram};
@@ -33,16 +31,17 @@ use heeler_server::discovery::ProgramSource;
 use cargo::CargoSource;
 use command::CommandSource;
 use ctest::{CtestSource, is_ctest_folder};
+pub(super) use detect::{FoundProjects, configuration_text, find_projects};
 pub(super) use finder::SourceFinder;
 use go::GoSource;
 use mcp::McpSource;
 use mtp::MtpSource;
-use programs::ProgramsSource;
+use programs::{ProgramsSource, test_programs_below};
 use pytest::PytestSource;
 #[cfg(feature = "mutation")]
 pub(super) use pytest::find_interpreter;
 pub(super) use test_source::{DebugData, SourcesError};
-use test_source::{PhaseDisplay, SourceContext, TestSource, absolute_text};
+use test_source::{PhaseDisplay, SourceContext, TestSource, WordUse, absolute_text};
 
 /// All sources. The programs of a command line run in this order.
 static TEST_SOURCES: &[&dyn TestSource] = &[
@@ -68,15 +67,47 @@ pub(super) struct NamedSources {
 impl NamedSources {
     /// Returns the sources named by the arguments.
     pub(super) fn from_arguments(arguments: &ProgramArguments) -> Self {
+        let (arguments, further) = &assign_words(arguments);
         let request = |source: &&dyn TestSource| {
             Some(SourceRequest::new(source.name(), source.command_line_arguments(arguments)?))
         };
         Self {
-            requests: TEST_SOURCES.iter().filter_map(request).collect(),
+            requests: TEST_SOURCES.iter().filter_map(request).chain(further.iter().cloned()).collect(),
             framework: arguments.framework.clone(),
             program_args: arguments.program_args.clone(),
         }
     }
+}
+
+/// Moves each word of the command line that names tests of a source to that source's arguments: a directory
+/// with a project, a file or node id of pytest, a Go package, a .NET assembly. The other words stay programs.
+/// Also returns requests for words that no argument of their source can take.
+fn assign_words(arguments: &ProgramArguments) -> (ProgramArguments, Vec<SourceRequest>) {
+    let mut assigned = ProgramArguments { programs: Vec::new(), ..arguments.clone() };
+    let mut requests = Vec::new();
+    for word in &arguments.programs {
+        // A named framework means that the words are programs.
+        if arguments.framework.is_some() || is_ctest_folder(word) {
+            assigned.programs.push(word.clone());
+            continue;
+        }
+        let mut takers = Vec::new();
+        for source in TEST_SOURCES {
+            match source.take_word(word, &mut assigned) {
+                WordUse::Other => continue,
+                WordUse::Taken => {}
+                WordUse::Request(request) => requests.push(request),
+            }
+            takers.push(source.name());
+        }
+        // A directory with Python files may contain programs, too.
+        let is_only_python = takers == [PytestSource.name()] && word.is_dir();
+        let has_programs = || test_programs_below(word).is_some_and(|found| !found.is_empty());
+        if takers.is_empty() || is_only_python && has_programs() {
+            assigned.programs.push(word.clone());
+        }
+    }
+    (assigned, requests)
 }
 
 /// Checks that programs named on the command line exist, before any of them runs. If only some are missing,
@@ -86,6 +117,7 @@ impl NamedSources {
 /// None of the programs exists; or a missing program has no `/` in its name, so it is more likely a test
 /// name.
 pub(super) fn check_programs_exist(arguments: &ProgramArguments) -> Result<(), SourcesError> {
+    let (arguments, _) = &assign_words(arguments);
     let missing = |path: &&PathBuf| !path.exists() && !is_glob(&path.to_string_lossy());
     let all: Vec<&PathBuf> = arguments.programs.iter().filter(missing).collect();
     let is_none_left = all.len() == arguments.programs.len();
@@ -159,20 +191,21 @@ fn find_supervised_sources(
     Ok(sources)
 }
 
-/// Origin of the tests: the command line, else all suites, else the current directory's cargo project.
+/// Origin of the tests: the command line, else all suites, else the projects in the working directory.
 enum ApplicableSources<'a> {
-    Requests(Cow<'a, [SourceRequest]>),
+    Requests(&'a [SourceRequest]),
     Suites(&'a [SuiteConfig]),
+    Projects(FoundProjects),
 }
 
 impl<'a> ApplicableSources<'a> {
     fn of(config: &'a Config, named: &'a NamedSources) -> Self {
         if !named.requests.is_empty() {
-            Self::Requests(Cow::Borrowed(&named.requests))
+            Self::Requests(&named.requests)
         } else if !config.suites.is_empty() {
             Self::Suites(&config.suites)
         } else {
-            Self::Requests(cargo_project_request().into_iter().collect())
+            Self::Projects(std::env::current_dir().map(|here| find_projects(&here)).unwrap_or_default())
         }
     }
 }
@@ -182,6 +215,7 @@ pub(super) fn has_sources(config: &Config, named: &NamedSources) -> bool {
     match ApplicableSources::of(config, named) {
         ApplicableSources::Requests(requests) => !requests.is_empty(),
         ApplicableSources::Suites(suites) => !suites.is_empty(),
+        ApplicableSources::Projects(found) => !found.projects.is_empty(),
     }
 }
 
@@ -194,14 +228,21 @@ fn find_named_sources(
     let mut sources = Vec::new();
     match ApplicableSources::of(config, named) {
         ApplicableSources::Requests(requests) => {
-            let BuildContext { debug_data, supervision } = build;
-            let framework = named.framework.as_deref();
-            let context = SourceContext { config, suite: None, framework, debug_data, supervision };
-            for request in requests.iter() {
-                let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
-                sources.extend(
-                    programs.into_iter().map(|program| ProgramSource { program, config_suite: None }),
-                );
+            for request in requests {
+                sources.extend(request_sources(config, named, request, build, display)?);
+            }
+        }
+        ApplicableSources::Projects(found) => {
+            let is_obvious = found.unusable.is_empty()
+                && matches!(found.projects.as_slice(), [one] if one.request.source == CargoSource.name());
+            for project in found.projects.iter().filter(|_| !is_obvious) {
+                display("Found", &format!("{} ({})", project.title, project.reason));
+            }
+            for line in &found.unusable {
+                display("Skipping", line);
+            }
+            for project in &found.projects {
+                sources.extend(request_sources(config, named, &project.request, build, display)?);
             }
         }
         ApplicableSources::Suites(suites) => {
@@ -213,11 +254,19 @@ fn find_named_sources(
     Ok(sources)
 }
 
-/// Returns the request for the current directory's tests, if it is in a cargo package or workspace.
-fn cargo_project_request() -> Option<SourceRequest> {
-    let here = std::env::current_dir().ok()?;
-    let is_project = here.ancestors().any(|dir| dir.join("Cargo.toml").is_file());
-    is_project.then(|| SourceRequest::new(CargoSource.name(), [OsText::from(here.as_path())]))
+/// Returns the programs of a request that belongs to no suite.
+fn request_sources(
+    config: &Config,
+    named: &NamedSources,
+    request: &SourceRequest,
+    build: BuildContext<'_>,
+    display: PhaseDisplay<'_>,
+) -> Result<Vec<ProgramSource>, SourcesError> {
+    let BuildContext { debug_data, supervision } = build;
+    let framework = named.framework.as_deref();
+    let context = SourceContext { config, suite: None, framework, debug_data, supervision };
+    let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
+    Ok(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }).collect())
 }
 
 fn resolve_request(

@@ -18,7 +18,7 @@ use super::{
     arguments::{self, CliCommand, McpCommand},
     check_adapter, doctor,
     exit::{CliExitCode, CommandError},
-    history, list, mcp_bridge, mcp_filter, mcp_http_filter, report, run, runs, serve,
+    history, init, list, mcp_bridge, mcp_filter, mcp_http_filter, report, run, runs, serve,
 };
 
 /// Keep-alive of the blocking threads. They never end, because the system may refuse to create new ones
@@ -66,6 +66,7 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
     let exit = match command {
         CliCommand::Run(arguments) => run::run(arguments).await,
         CliCommand::List(arguments) => list::list(arguments).await,
+        CliCommand::Init => init::init(),
         CliCommand::Runs(arguments) => runs::list_runs(arguments),
         CliCommand::Report(arguments) => report::report(arguments),
         CliCommand::History(arguments) => history::history(arguments),
@@ -128,6 +129,7 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::Mcp(_)
         | CliCommand::McpBridge(_)
         | CliCommand::CheckAdapter(_)
+        | CliCommand::Init
         | CliCommand::Completions { .. }
         | CliCommand::Man { .. } => 0,
         #[cfg(feature = "minidump")]

@@ -13,7 +13,8 @@ pub(crate) struct PytestArguments {
     #[arg(id = "pytest", long = "pytest", value_name = "PATH", num_args = 0.., default_missing_value = ".",
           value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Python interpreter that runs pytest (default: the one in VIRTUAL_ENV, or python3).
-    #[arg(long, value_name = "PROGRAM", requires = "pytest", value_hint = ValueHint::CommandName)]
+    /// Python interpreter that runs pytest (default: the one in VIRTUAL_ENV or beside the project in .venv, or
+    /// python3); implies --pytest.
+    #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
     pub python: Option<String>,
 }

@@ -2,10 +2,14 @@
 
 use std::{ffi::OsStr, path::Path};
 
+use heeler_core::SourceRequest;
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
-    super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+    super::arguments::ProgramArguments,
+    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+    detect::{FoundProject, Sighting, Site},
+    test_source::WordUse,
 };
 use heeler_cargo::{
     BuildSupervision, CargoBuild, CargoError, CargoProgram, DiagnosticsTarget, doctests::DoctestRecording,
@@ -30,6 +34,42 @@ impl TestSource for CargoSource {
         Some([absolute_text(dir)].into_iter().chain(args).collect())
     }
 
+    fn take_word(&self, word: &Path, arguments: &mut ProgramArguments) -> WordUse {
+        if !word.join(MANIFEST).is_file() {
+            return WordUse::Other;
+        }
+        if arguments.cargo.is_none() {
+            arguments.cargo = Some(word.to_owned());
+            return WordUse::Taken;
+        }
+        let options = arguments.cargo_options();
+        let options = options.iter().map(|option| OsText::from(option.as_str()));
+        WordUse::Request(SourceRequest::new(self.name(), [absolute_text(word)].into_iter().chain(options)))
+    }
+
+    fn project_in(&self, site: Site<'_>) -> Option<Sighting> {
+        // Cargo itself looks for the manifest in the directories above.
+        let mut above = site.dir.ancestors().skip(1);
+        let is_inside = site.dir == site.top && above.any(|dir| dir.join(MANIFEST).is_file());
+        if !site.has(MANIFEST) && !is_inside {
+            return None;
+        }
+        let text = std::fs::read_to_string(site.dir.join(MANIFEST)).unwrap_or_default();
+        let kind =
+            if text.lines().any(|line| line.trim() == "[workspace]") { "workspace" } else { "package" };
+        Some(Sighting::Project(Box::new(FoundProject {
+            request: SourceRequest::new(self.name(), [OsText::from(site.dir)]),
+            title: format!("Cargo {kind}{}", site.place()),
+            reason: if is_inside {
+                "Cargo.toml above".into()
+            } else {
+                site.relative(&site.dir.join(MANIFEST))
+            },
+            suite: "rust".to_owned(),
+            keys: vec![("cargo", site.name())],
+        })))
+    }
+
     fn resolve(
         &self,
         arguments: &[OsText],
@@ -49,6 +89,8 @@ impl TestSource for CargoSource {
         Ok(built.into_iter().map(CargoProgram::into_test_program).collect())
     }
 }
+
+const MANIFEST: &str = "Cargo.toml";
 
 /// Cargo options that select targets. As with `cargo test`, such a selection excludes documentation tests.
 const TARGET_OPTIONS: [&str; 10] = [

@@ -13,13 +13,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use heeler_core::SourceRequest;
 use heeler_protocol::{
     control::{OsText, TestProgram},
     ctest::{CtestProperties, CtestTest, read_ctest_listing},
 };
 
 use super::{
-    super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+    super::arguments::ProgramArguments,
+    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+    detect::{FoundProject, Sighting, Site, names_in},
     programs::test_programs_below,
 };
 use fold::{FoldedTests, Surroundings};
@@ -30,6 +33,48 @@ pub(in crate::cli) const NAME: &str = "ctest";
 const TEST_FILE: &str = "CTestTestfile.cmake";
 /// Separates a request's build folders from the arguments of CTest.
 const ARGUMENTS_FOLLOW: &str = "--";
+
+/// File of a CMake project.
+const PROJECT_FILE: &str = "CMakeLists.txt";
+/// Levels of directories below a CMake project that may be build folders, such as `out/build/debug`.
+const BUILD_FOLDER_LEVELS: usize = 3;
+
+/// Returns the build folders below a CMake project, the newest first.
+fn build_folders(project: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut level = vec![project.to_owned()];
+    for _ in 0..BUILD_FOLDER_LEVELS {
+        let mut next = Vec::new();
+        for dir in level {
+            for path in names_in(&dir).into_iter().map(|name| dir.join(name)) {
+                if is_ctest_folder(&path) {
+                    let written = path.join(TEST_FILE).metadata().and_then(|file| file.modified()).ok();
+                    found.push((written, path));
+                } else if path.symlink_metadata().is_ok_and(|file| file.is_dir()) {
+                    next.push(path);
+                }
+            }
+        }
+        level = next;
+    }
+    found.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Returns a line about a CMake project that has tests and no build folder.
+fn missing_build_folder(site: Site<'_>) -> Option<String> {
+    let file = site.dir.join(PROJECT_FILE);
+    let text = std::fs::read_to_string(&file).unwrap_or_default().to_lowercase().replace(' ', "");
+    let has_tests = text.contains("enable_testing(") || text.contains("include(ctest)");
+    let name = site.relative(&file);
+    let (source, build) = match site.dir == site.top {
+        true => (String::new(), "build".to_owned()),
+        false => (format!(" -S {}", site.name()), format!("{}/build", site.name())),
+    };
+    has_tests.then(|| {
+        format!("{name}: no build folder; build with cmake{source} -B {build} && cmake --build {build}")
+    })
+}
 
 pub(super) fn is_ctest_folder(path: &Path) -> bool {
     path.join(TEST_FILE).is_file()
@@ -48,6 +93,31 @@ impl TestSource for CtestSource {
         let dirs: Vec<OsText> =
             command_line.ctest.iter().chain(found).map(|dir| absolute_text(dir)).collect();
         (!dirs.is_empty()).then_some(dirs)
+    }
+
+    fn project_in(&self, site: Site<'_>) -> Option<Sighting> {
+        let (dir, others) = match is_ctest_folder(site.dir) {
+            true => (site.dir.to_owned(), Vec::new()),
+            false if site.has(PROJECT_FILE) => match build_folders(site.dir).split_first() {
+                Some((newest, others)) => (newest.clone(), others.to_vec()),
+                None => return missing_build_folder(site).map(Sighting::Unusable),
+            },
+            false => return None,
+        };
+        let name = site.relative(&dir);
+        let mut reason = site.relative(&dir.join(TEST_FILE));
+        if !others.is_empty() {
+            let others: Vec<_> = others.iter().map(|dir| site.relative(dir)).collect();
+            reason += &format!("; the newest of {name}, {}", others.join(", "));
+        }
+        let place = if name == "." { String::new() } else { format!(" in {name}") };
+        Some(Sighting::Project(Box::new(FoundProject {
+            request: SourceRequest::new(self.name(), [OsText::from(dir.as_path())]),
+            title: format!("CTest tests{place}"),
+            reason,
+            suite: "cmake".to_owned(),
+            keys: vec![(NAME, name)],
+        })))
     }
 
     fn resolve(

@@ -8,17 +8,26 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use heeler_core::SourceRequest;
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
-    super::arguments::ProgramArguments, DebugData, PhaseDisplay, SourceContext, SourcesError, TestSource,
-    absolute_text,
+    super::arguments::ProgramArguments,
+    DebugData, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+    detect::{FoundProject, Sighting, Site, names_in},
+    test_source::WordUse,
 };
 use heeler_cargo::{BuildOutput, BuildSupervision, CargoError, read_tool_output, try_build_command};
 use packages::{GoPackage, PackageLocation, UnreadablePackages, build_groups, listing_arguments};
 
 /// Name of the framework of these programs, and of the source.
 const FRAMEWORK: &str = "go";
+/// The go tool.
+const GO: &str = "go";
+/// File of a module.
+const MODULE: &str = "go.mod";
+/// All packages of the working directory's module.
+const ALL_PACKAGES: &str = "./...";
 /// Separates a request's packages from the arguments for go.
 const ARGUMENTS_FOLLOW: &str = "--";
 /// First minor version of Go whose `go test -c` can build several packages at once.
@@ -41,10 +50,56 @@ impl TestSource for GoSource {
         let texts =
             |texts: &[String]| texts.iter().map(|text| OsText::from(text.as_str())).collect::<Vec<_>>();
         let mut words = vec![absolute_text(Path::new("."))];
-        words.extend(texts(&named.packages));
+        let is_implied = named.packages.is_empty() && !named.arguments.is_empty();
+        words.extend(if is_implied { vec![ALL_PACKAGES.into()] } else { texts(&named.packages) });
         words.push(ARGUMENTS_FOLLOW.into());
         words.extend(texts(&named.arguments));
-        (!named.packages.is_empty()).then_some(words)
+        (is_implied || !named.packages.is_empty()).then_some(words)
+    }
+
+    fn take_word(&self, word: &Path, arguments: &mut ProgramArguments) -> WordUse {
+        let text = word.to_string_lossy();
+        let path = match word.has_root() || text.starts_with('.') {
+            true => text.trim_end_matches('/').to_owned(),
+            false => format!("./{}", text.trim_end_matches('/')),
+        };
+        let has_tests = || names_in(word).iter().any(|name| name.ends_with("_test.go"));
+        let package = match text.ends_with("...") {
+            true => text.into_owned(),
+            false if word.join(MODULE).is_file() => format!("{path}/..."),
+            false if has_tests() => path,
+            false => return WordUse::Other,
+        };
+        arguments.go.packages.push(package);
+        WordUse::Taken
+    }
+
+    fn project_in(&self, site: Site<'_>) -> Option<Sighting> {
+        // Below the directory of the module, the directory's own packages are meant.
+        let is_source = || names_in(site.dir).iter().any(|name| name.ends_with(".go"));
+        let is_below = || site.dir.ancestors().skip(1).any(|dir| dir.join(MODULE).is_file());
+        let is_inside = site.dir == site.top && !site.has(MODULE) && is_source() && is_below();
+        if !site.has(MODULE) && !is_inside {
+            return None;
+        }
+        let reason = if is_inside { "go.mod above".into() } else { site.relative(&site.dir.join(MODULE)) };
+        if heeler_cargo::search_path(GO.as_ref()).is_none() {
+            return Some(Sighting::Unusable(format!("{reason}: go is not installed")));
+        }
+        let packages = match site.dir == site.top {
+            true => ALL_PACKAGES.to_owned(),
+            false => format!("./{}/...", site.name()),
+        };
+        Some(Sighting::Project(Box::new(FoundProject {
+            request: SourceRequest::new(
+                self.name(),
+                [OsText::from(site.top), packages.as_str().into(), ARGUMENTS_FOLLOW.into()],
+            ),
+            title: format!("Go module{}", site.place()),
+            reason,
+            suite: FRAMEWORK.to_owned(),
+            keys: vec![("go", packages)],
+        })))
     }
 
     fn resolve(

@@ -135,7 +135,7 @@ fn remove_repeated(paths: &mut Vec<PathBuf>) {
 }
 
 /// Directories of build tools and package managers without test programs of the user.
-const SKIPPED_DIRECTORIES: [&str; 3] = ["CMakeFiles", "node_modules", "_deps"];
+pub(super) const SKIPPED_DIRECTORIES: [&str; 3] = ["CMakeFiles", "node_modules", "_deps"];
 /// Maximum number of directory entries searched, so that searching a directory like `/` ends.
 const MAX_ENTRIES: usize = 200_000;
 

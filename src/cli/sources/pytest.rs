@@ -3,10 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use heeler_core::SourceRequest;
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
-    super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+    super::arguments::ProgramArguments,
+    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+    detect::{FoundProject, Sighting, Site, names_in},
+    test_source::WordUse,
 };
 use heeler_cargo::{find_program, search_path};
 
@@ -24,12 +28,45 @@ impl TestSource for PytestSource {
 
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>> {
         let named = &command_line.pytest;
-        let [path, others @ ..] = named.paths.as_slice() else { return None };
+        let here = [PathBuf::from(".")];
+        let paths = if named.paths.is_empty() && named.python.is_some() { &here[..] } else { &named.paths };
+        let [path, others @ ..] = paths else { return None };
         let python = named.python.as_deref().map(OsText::from);
         let python = python.or_else(|| (!others.is_empty()).then(OsText::default));
         let own = [absolute_text(Path::new(".")), OsText::from(path.as_path())];
         let others = others.iter().map(|path| OsText::from(path.as_path()));
         Some(own.into_iter().chain(python).chain(others).collect())
+    }
+
+    fn take_word(&self, word: &Path, arguments: &mut ProgramArguments) -> WordUse {
+        let is_python = file_of_node_id(word).extension().is_some_and(|extension| extension == "py");
+        if !is_python && tests_in(word).is_none() {
+            return WordUse::Other;
+        }
+        arguments.pytest.paths.push(word.to_owned());
+        WordUse::Taken
+    }
+
+    fn project_in(&self, site: Site<'_>) -> Option<Sighting> {
+        let (file, path) = match configuration_in(site.dir) {
+            Some(file) => (file, "."),
+            None if site.dir == site.top || is_python_project(site.dir) => tests_in(site.dir)?,
+            None => return None,
+        };
+        let in_suite =
+            if site.dir == site.top { path.to_owned() } else { site.relative(&site.dir.join(path)) };
+        let in_suite = in_suite.trim_end_matches("/.").to_owned();
+        let mut keys = vec![("pytest", in_suite)];
+        if site.dir != site.top {
+            keys.push(("cwd", site.name()));
+        }
+        Some(Sighting::Project(Box::new(FoundProject {
+            request: SourceRequest::new(self.name(), [OsText::from(site.dir), OsText::from(path)]),
+            title: format!("pytest{}", site.place()),
+            reason: site.relative(&site.dir.join(file)),
+            suite: "python".to_owned(),
+            keys,
+        })))
     }
 
     fn resolve(
@@ -38,11 +75,24 @@ impl TestSource for PytestSource {
         context: &SourceContext<'_>,
         _display: PhaseDisplay<'_>,
     ) -> Result<Vec<TestProgram>, SourcesError> {
-        let [cwd, path, rest @ ..] = arguments else { return Ok(Vec::new()) };
+        let [base, path, rest @ ..] = arguments else { return Ok(Vec::new()) };
+        // The paths of a suite start at the configuration file, also if pytest runs elsewhere.
+        let cwd = context.suite.and_then(|suite| suite.cwd.as_deref());
+        let own_paths = cwd.map(|_| {
+            [path]
+                .into_iter()
+                .chain(rest.iter().skip(1))
+                .map(|path| base.as_path().join(path.as_path()))
+                .collect::<Vec<_>>()
+        });
+        let cwd = &cwd.map_or_else(|| base.clone(), OsText::from);
         let python = rest.first().map(OsText::to_text).filter(|python| !python.is_empty());
         let python = find_interpreter(python.as_deref(), cwd.as_path())?;
         let suite = context.suite.map(|suite| suite.name.clone());
-        let paths: Vec<&Path> = [path].into_iter().chain(rest.iter().skip(1)).map(OsText::as_path).collect();
+        let paths: Vec<&Path> = match &own_paths {
+            Some(paths) => paths.iter().map(PathBuf::as_path).collect(),
+            None => [path].into_iter().chain(rest.iter().skip(1)).map(OsText::as_path).collect(),
+        };
         let mut program = pytest_program(&python, cwd.as_path(), &paths, suite)?;
         // `PYTHONPATH` is also set for our plugin, so pass the user's entries on.
         let search_path = std::env::var_os("PYTHONPATH");
@@ -51,14 +101,78 @@ impl TestSource for PytestSource {
     }
 }
 
+/// Returns the file or directory of a node id such as `tests/test_io.py::TestRead::test_end`.
+fn file_of_node_id(word: &Path) -> PathBuf {
+    let text = word.to_string_lossy();
+    match text.split_once("::") {
+        Some((file, _)) => PathBuf::from(file),
+        None => word.to_owned(),
+    }
+}
+
+/// Files that configure pytest, and the mark in each; an empty mark means that the file's existence is enough.
+const CONFIGURATION_FILES: [(&str, &str); 6] = [
+    ("pytest.toml", ""),
+    ("pytest.ini", ""),
+    (".pytest.ini", ""),
+    ("pyproject.toml", "[tool.pytest"),
+    ("tox.ini", "[pytest]"),
+    ("setup.cfg", "[tool:pytest]"),
+];
+
+/// Returns the file in a directory that configures pytest.
+fn configuration_in(dir: &Path) -> Option<String> {
+    let is_mark = |text: &str, mark: &str| text.lines().any(|line| line.trim_start().starts_with(mark));
+    let found = CONFIGURATION_FILES.iter().find(|(name, mark)| {
+        std::fs::read_to_string(dir.join(name)).is_ok_and(|text| mark.is_empty() || is_mark(&text, mark))
+    });
+    found.map(|(name, _)| (*name).to_owned())
+}
+
+fn is_python_project(dir: &Path) -> bool {
+    ["pyproject.toml", "setup.py", "setup.cfg", "tox.ini"].iter().any(|name| dir.join(name).is_file())
+}
+
+/// Returns a test file of pytest's naming in a directory, or in its `tests` or `test`, and the path for
+/// pytest, both relative to the directory.
+fn tests_in(dir: &Path) -> Option<(String, &'static str)> {
+    let is_test = |name: &String| {
+        name.strip_suffix(".py").is_some_and(|stem| stem.starts_with("test_") || stem.ends_with("_test"))
+    };
+    let direct = |below: &str| {
+        let name = names_in(&dir.join(below)).into_iter().find(is_test)?;
+        Some(if below == "." { name } else { format!("{below}/{name}") })
+    };
+    let nested = |below: &str| {
+        let names = names_in(&dir.join(below)).into_iter().filter(|name| !name.starts_with('.'));
+        names.into_iter().find_map(|name| direct(&format!("{below}/{name}")))
+    };
+    let in_tests = ["tests", "test"]
+        .into_iter()
+        .find_map(|below| Some((direct(below).or_else(|| nested(below))?, below)));
+    let is_tests = dir.file_name().is_some_and(|name| name == "tests" || name == "test");
+    in_tests.or_else(|| Some((direct(".")?, "."))).or_else(|| Some((nested(".").filter(|_| is_tests)?, ".")))
+}
+
 /// Returns the named interpreter, resolved in `cwd`; otherwise the interpreter of this process's virtual
-/// environment, or `python3`.
+/// environment, of a virtual environment beside the project, or `python3`.
 ///
 /// # Errors
 /// The program does not exist.
 pub(in crate::cli) fn find_interpreter(named: Option<&str>, cwd: &Path) -> Result<PathBuf, SourcesError> {
     let virtual_environment = std::env::var_os("VIRTUAL_ENV").filter(|path| !path.is_empty());
-    find_python(named, virtual_environment.as_deref().map(Path::new), cwd)
+    let virtual_environment = virtual_environment.map(PathBuf::from).or_else(|| environment_beside(cwd));
+    find_python(named, virtual_environment.as_deref(), cwd)
+}
+
+/// Returns the virtual environment in `.venv` or `venv` of the directory or of a directory above it, up to the
+/// root of the workspace.
+fn environment_beside(cwd: &Path) -> Option<PathBuf> {
+    let root = heeler_sys::workspace::workspace_root(cwd, std::env::home_dir().as_deref());
+    let root = root.as_deref().unwrap_or(cwd);
+    let dirs = cwd.ancestors().take_while(|dir| dir.starts_with(root));
+    let mut candidates = dirs.flat_map(|dir| [".venv", "venv"].map(|name| dir.join(name)));
+    candidates.find(|dir| dir.join("pyvenv.cfg").is_file() && dir.join("bin/python").exists())
 }
 
 /// Returns the named interpreter, otherwise the virtual environment's, or `python3`.
@@ -88,7 +202,7 @@ fn pytest_program(
     suite: Option<String>,
 ) -> Result<TestProgram, SourcesError> {
     let canonical = |path: &&Path| {
-        cwd.join(path)
+        cwd.join(file_of_node_id(path))
             .canonicalize()
             .map_err(|source| SourcesError::Path { path: (*path).to_owned(), source })
     };

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use heeler_config::{Config, FindProgramsError, SuiteConfig};
+use heeler_core::SourceRequest;
 use heeler_protocol::{
     control::{OsText, TestProgram},
     ctest::CtestListingError,
     mcp::http::LocalUrlError,
 };
 
+use super::detect::{Sighting, Site};
 use crate::cli::arguments::ProgramArguments;
 use heeler_cargo::{BuildSupervision, CargoError};
 
@@ -21,6 +23,17 @@ pub(super) trait TestSource: Sync {
     /// not named.
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>>;
 
+    /// Takes a word of the command line that names tests of this source, such as `tests/test_io.py`, and adds
+    /// it to the source's arguments.
+    fn take_word(&self, _word: &Path, _arguments: &mut ProgramArguments) -> WordUse {
+        WordUse::Other
+    }
+
+    /// Returns what this source finds in a directory; `None` if the directory is none of its projects.
+    fn project_in(&self, _site: Site<'_>) -> Option<Sighting> {
+        None
+    }
+
     /// Returns the test programs, built where needed.
     ///
     /// # Errors
@@ -31,6 +44,17 @@ pub(super) trait TestSource: Sync {
         context: &SourceContext<'_>,
         display: PhaseDisplay<'_>,
     ) -> Result<Vec<TestProgram>, SourcesError>;
+}
+
+/// Use of a word of the command line by a source.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum WordUse {
+    /// The word names nothing of this source.
+    Other,
+    /// The word is among the source's arguments.
+    Taken,
+    /// The word needs a request of its own.
+    Request(SourceRequest),
 }
 
 /// Receives a label and a text about the current build step, for the display.

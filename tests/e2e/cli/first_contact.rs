@@ -243,3 +243,58 @@ fn crash_below_a_path_that_is_not_utf_8_has_its_stack() {
             .any(|name| name.to_string_lossy().ends_with(".stacks.txt"))
     );
 }
+
+/// Writes a repository with a project of each kind. Each has one test that passes and one that fails.
+fn write_mixed_repository(world: &TestWorld) {
+    for (name, text) in [
+        ("Cargo.toml", "[workspace]\nmembers = [\"crates/a\"]\nresolver = \"2\"\n"),
+        ("crates/a/Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n"),
+        ("crates/a/src/lib.rs", "#[test]\nfn one() {}\n#[test]\nfn two() {\n    panic!(\"no\");\n}\n"),
+        ("py/pyproject.toml", "[tool.pytest.ini_options]\n"),
+        ("py/tests/test_a.py", "def test_good():\n    pass\n\ndef test_bad():\n    assert 1 == 2\n"),
+        (
+            "native/CMakeLists.txt",
+            "cmake_minimum_required(VERSION 3.10)\nproject(n NONE)\nenable_testing()\n\
+             add_test(NAME yes COMMAND true)\nadd_test(NAME no COMMAND false)\n",
+        ),
+        ("web/package.json", "{}"),
+    ] {
+        let path = world.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let configured = std::process::Command::new("cmake")
+        .args(["-S", "native", "-B", "native/build"])
+        .current_dir(world.dir())
+        .output()
+        .unwrap();
+    assert!(configured.status.success(), "{configured:?}");
+}
+
+#[test]
+fn projects_of_a_mixed_repository_are_found_run_and_written_down() {
+    let world = TestWorld::new();
+    write_mixed_repository(&world);
+    let expect_all = |args: &[&str]| {
+        let ran = world.run(args).assert_code(2);
+        ran.assert_stdout("3 passed, 3 failed");
+        ran
+    };
+    let ran = expect_all(&["run"]);
+    ran.line_with(&["Found", "Cargo workspace (Cargo.toml)"]);
+    ran.line_with(&["Found", "CTest tests in native/build"]);
+    ran.line_with(&["Found", "pytest in py (py/pyproject.toml)"]);
+    ran.line_with(&["Skipping", "web/package.json"]);
+    // The same tests, named on the command line.
+    expect_all(&["run", "crates/a", "native/build", "py/tests/test_a.py"]);
+    let one = world.run(&["run", "py/tests/test_a.py::test_good"]).assert_code(0);
+    one.assert_stdout("1 passed");
+    let one = world.run(&["run", "py", "-k", "good and not bad"]).assert_code(0);
+    one.assert_stdout("1 passed");
+    let one = world.run(&["run", "-p", "a", "--lib", "--", "one", "--exact"]).assert_code(0);
+    one.assert_stdout("1 passed");
+    // The same tests, from the configuration.
+    world.run(&["init"]).assert_code(0);
+    expect_all(&["run"]);
+    world.run(&["init"]).assert_code(4);
+}

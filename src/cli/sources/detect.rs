@@ -1,0 +1,281 @@
+//! Finds the projects with tests in the working directory and its first two levels, for a command line and a
+//! configuration that name none. Each source recognizes its own projects ([`TestSource::project_in`]).
+
+use std::path::{Path, PathBuf};
+
+use heeler_core::SourceRequest;
+
+use super::{TEST_SOURCES, programs::SKIPPED_DIRECTORIES};
+
+/// A project found in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) struct FoundProject {
+    /// The request that runs its tests.
+    pub(in crate::cli) request: SourceRequest,
+    /// Kind of project and its directory, such as `Go module in svc`.
+    pub(in crate::cli) title: String,
+    /// The file or directory that shows what it is, such as `svc/go.mod`.
+    pub(in crate::cli) reason: String,
+    /// Name of its suite in a new `heeler.toml`.
+    pub(in crate::cli) suite: String,
+    /// Lines of its suite in a new `heeler.toml`: key and value.
+    pub(in crate::cli) keys: Vec<(&'static str, String)>,
+}
+
+/// Result of looking for a project of one source in one directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) enum Sighting {
+    Project(Box<FoundProject>),
+    /// Tests that are not run; the text says why, and what to do.
+    Unusable(String),
+}
+
+/// A directory that may contain a project.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cli) struct Site<'a> {
+    /// The working directory.
+    pub(in crate::cli) top: &'a Path,
+    pub(in crate::cli) dir: &'a Path,
+}
+
+impl Site<'_> {
+    /// Returns the directory relative to the working directory, `.` for the working directory itself.
+    pub(in crate::cli) fn name(&self) -> String {
+        self.relative(self.dir)
+    }
+
+    /// Returns a path relative to the working directory, for display and for a configuration.
+    pub(in crate::cli) fn relative(&self, path: &Path) -> String {
+        match path.strip_prefix(self.top) {
+            Ok(rest) if rest.as_os_str().is_empty() => ".".to_owned(),
+            Ok(rest) => rest.display().to_string(),
+            Err(_) => path.display().to_string(),
+        }
+    }
+
+    /// Returns ` in DIR`, or nothing for the working directory.
+    pub(in crate::cli) fn place(&self) -> String {
+        if self.dir == self.top { String::new() } else { format!(" in {}", self.name()) }
+    }
+
+    /// Returns whether the directory has a file of this name.
+    pub(in crate::cli) fn has(&self, name: &str) -> bool {
+        self.dir.join(name).is_file()
+    }
+
+    /// Returns the names in the directory, sorted.
+    pub(in crate::cli) fn names(&self) -> Vec<String> {
+        names_in(self.dir)
+    }
+}
+
+/// Returns the names in a directory that are UTF-8, sorted; none if it can't be read.
+pub(in crate::cli) fn names_in(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_NAMES);
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// Projects found below a directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::cli) struct FoundProjects {
+    pub(in crate::cli) projects: Vec<FoundProject>,
+    /// One line for each thing that looks like tests and is not run.
+    pub(in crate::cli) unusable: Vec<String>,
+}
+
+/// Levels of directories below the working directory that are searched.
+const LEVELS: usize = 2;
+/// Maximum number of directories searched, so that a search in a home directory ends soon.
+const MAX_DIRECTORIES: usize = 2_000;
+/// Maximum number of names of one directory that are read.
+const MAX_NAMES: usize = 10_000;
+/// Directories with copies, results and test data of others, in addition to [`SKIPPED_DIRECTORIES`].
+const FOREIGN_DIRECTORIES: [&str; 11] = [
+    "target",
+    "vendor",
+    "third_party",
+    "venv",
+    "env",
+    "site-packages",
+    "testdata",
+    "fixtures",
+    "obj",
+    "dist",
+    "__pycache__",
+];
+
+/// Returns the projects in `top` and in its first two levels of directories. Of nested projects of one kind
+/// the outer one counts, because its tool finds what is below.
+pub(in crate::cli) fn find_projects(top: &Path) -> FoundProjects {
+    let mut found = FoundProjects::default();
+    let mut owned: Vec<(&'static str, PathBuf)> = Vec::new();
+    for dir in directories(top) {
+        let site = Site { top, dir: &dir };
+        for source in TEST_SOURCES {
+            let is_inside =
+                owned.iter().any(|(name, outer)| *name == source.name() && dir.starts_with(outer));
+            if is_inside {
+                continue;
+            }
+            match source.project_in(site) {
+                Some(Sighting::Project(project)) => {
+                    owned.push((source.name(), dir.clone()));
+                    found.projects.push(*project);
+                }
+                Some(Sighting::Unusable(line)) => {
+                    owned.push((source.name(), dir.clone()));
+                    found.unusable.push(line);
+                }
+                None => {}
+            }
+        }
+        let mut outer = dir.ancestors().skip(1).take_while(|outer| outer.starts_with(top));
+        if site.has("package.json") && !outer.any(|outer| outer.join("package.json").is_file()) {
+            let file = site.relative(&dir.join("package.json"));
+            found.unusable.push(format!("{file}: Heeler does not run JavaScript tests"));
+        }
+    }
+    give_distinct_names(&mut found.projects);
+    found
+}
+
+/// Returns the directory and those below it that may belong to the user's project, level by level.
+fn directories(top: &Path) -> Vec<PathBuf> {
+    let mut all = vec![top.to_owned()];
+    let mut level = vec![top.to_owned()];
+    for _ in 0..LEVELS {
+        let mut next = Vec::new();
+        for dir in &level {
+            let names = names_in(dir).into_iter();
+            let kept = names.filter(|name| {
+                !name.starts_with('.')
+                    && !SKIPPED_DIRECTORIES.contains(&name.as_str())
+                    && !FOREIGN_DIRECTORIES.contains(&name.as_str())
+            });
+            let paths = kept.map(|name| dir.join(name));
+            next.extend(paths.filter(|path| path.symlink_metadata().is_ok_and(|file| file.is_dir())));
+        }
+        next.truncate(MAX_DIRECTORIES.saturating_sub(all.len()));
+        all.extend(next.iter().cloned());
+        level = next;
+    }
+    all
+}
+
+/// Adds a number to names of suites that occur twice.
+fn give_distinct_names(projects: &mut [FoundProject]) {
+    for index in 1..projects.len() {
+        let base = projects[index].suite.clone();
+        let mut number = 1;
+        while projects[..index].iter().any(|other| other.suite == projects[index].suite) {
+            number += 1;
+            projects[index].suite = format!("{base}-{number}");
+        }
+    }
+}
+
+/// Returns the text of a new `heeler.toml` with a suite for each project.
+pub(in crate::cli) fn configuration_text(found: &FoundProjects) -> String {
+    let mut text = String::from("# The test suites of this project; `heeler run` runs them all.\n");
+    for project in &found.projects {
+        let FoundProject { title, reason, suite, keys, .. } = project;
+        text += &format!("\n# {title} ({reason})\n[[suite]]\nname = {}\n", quoted(suite));
+        for (key, value) in keys {
+            text += &format!("{key} = {}\n", quoted(value));
+        }
+    }
+    text
+}
+
+fn quoted(text: &str) -> String {
+    // A string of JSON is a string of TOML.
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(dir: &Path, files: &[(&str, &str)]) {
+        for (name, text) in files {
+            let path = dir.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+    }
+
+    fn summary(dir: &Path) -> Vec<String> {
+        let found = find_projects(dir);
+        let lines = found.projects.iter().map(|one| format!("{} ({})", one.title, one.reason));
+        lines.chain(found.unusable).collect()
+    }
+
+    #[test]
+    fn projects_of_every_kind_are_found_with_a_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        write(
+            dir.path(),
+            &[
+                ("Cargo.toml", "[workspace]\n"),
+                ("crates/a/Cargo.toml", "[package]\n"),
+                ("svc/go.mod", "module svc\n"),
+                ("py/pyproject.toml", "[tool.pytest.ini_options]\n"),
+                ("py/tests/test_a.py", ""),
+                ("native/CMakeLists.txt", ""),
+                ("native/build/CTestTestfile.cmake", ""),
+                ("native/build/sub/CTestTestfile.cmake", ""),
+                ("web/package.json", "{}"),
+                ("target/x/go.mod", "module generated\n"),
+                ("deep/er/still/go.mod", "module too_deep\n"),
+            ],
+        );
+        assert_eq!(
+            summary(dir.path()),
+            [
+                "Cargo workspace (Cargo.toml)",
+                "CTest tests in native/build (native/build/CTestTestfile.cmake)",
+                "pytest in py (py/pyproject.toml)",
+                "Go module in svc (svc/go.mod)",
+                "web/package.json: Heeler does not run JavaScript tests",
+            ]
+        );
+    }
+
+    #[test]
+    fn tests_of_python_need_no_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &[("tests/unit/test_a.py", ""), ("setup.cfg", "[metadata]\n"), ("tools/x.py", "")]);
+        assert_eq!(summary(dir.path()), ["pytest (tests/unit/test_a.py)"]);
+        write(dir.path(), &[("setup.cfg", "[tool:pytest]\n")]);
+        assert_eq!(summary(dir.path()), ["pytest (setup.cfg)"]);
+    }
+
+    #[test]
+    fn newest_build_folder_of_a_cmake_project_counts_and_a_missing_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &[("CMakeLists.txt", "enable_testing()\n")]);
+        let lines = summary(dir.path());
+        assert!(lines[0].contains("cmake -B build"), "{lines:?}");
+        write(dir.path(), &[("old/CTestTestfile.cmake", ""), ("new/CTestTestfile.cmake", "")]);
+        let old =
+            std::fs::File::options().write(true).open(dir.path().join("old/CTestTestfile.cmake")).unwrap();
+        old.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(
+            summary(dir.path()),
+            ["CTest tests in new (new/CTestTestfile.cmake; the newest of new, old)"]
+        );
+    }
+
+    #[test]
+    fn suites_have_distinct_names_and_quoted_values() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &[("a\"b/go.mod", "module a\n"), ("c/go.mod", "module c\n")]);
+        let text = configuration_text(&find_projects(dir.path()));
+        let config = heeler_config::Config::parse(&dir.path().join("heeler.toml"), &text).unwrap();
+        let names: Vec<_> = config.suites.iter().map(|suite| suite.name.as_str()).collect();
+        assert_eq!(names, ["go", "go-2"]);
+        assert_eq!(config.suites[0].source.arguments[1].to_text(), "./a\"b/...");
+    }
+}
