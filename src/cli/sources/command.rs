@@ -86,7 +86,11 @@ fn file_entry(file: &Path, dir: &Path, command: Option<&CommandTest>) -> ListedT
 }
 
 fn entry(name: String, command: &CommandTest) -> ListedTest {
-    ListedTest { name, selector: Some(command.to_selector()), ..ListedTest::default() }
+    ListedTest {
+        name,
+        selector: Some(command.clone().with_skip_code().to_selector()),
+        ..ListedTest::default()
+    }
 }
 
 #[cfg(test)]

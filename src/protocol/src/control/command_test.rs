@@ -65,6 +65,16 @@ pub struct TimeoutAfterMatch {
 }
 
 impl CommandTest {
+    /// Exit code of a skipped test in automake, which scripts use beyond it.
+    const SKIP_CODE: i32 = 77;
+
+    /// Returns the command with automake's exit code for skipped tests.
+    #[must_use]
+    pub fn with_skip_code(mut self) -> Self {
+        self.rules.skip_code = Some(Self::SKIP_CODE);
+        self
+    }
+
     /// Name of the framework for commands that are judged by their exit code.
     pub const FRAMEWORK: &str = "command";
 

@@ -80,7 +80,11 @@ impl Adapter for CommandFramework {
             // suite.
             let target = program.suite.rsplit(['/', ':']).next().filter(|_| !program.tool_env.is_empty());
             let name = target.map_or_else(|| file_name.into_owned(), str::to_owned);
-            vec![ListedTest { name, ..ListedTest::default() }]
+            // A test of Cargo has no code for a skip.
+            let is_plain = *self == Self::ExitCode && target.is_none();
+            let command = CommandTest { path: program.path.clone(), ..CommandTest::default() };
+            let selector = is_plain.then(|| command.with_skip_code().to_selector());
+            vec![ListedTest { name, selector, ..ListedTest::default() }]
         } else {
             program.entries.clone()
         };
@@ -210,6 +214,18 @@ mod tests {
         assert_eq!((own.path, own.args, own.cwd), ("/w/check.sh".into(), vec!["--all".into()], "/w".into()));
         let again = CommandFramework::Tap.reproduce_command(&program(), test);
         assert_eq!(again, "(cd /w && ./check.sh --all)");
+    }
+
+    #[test]
+    fn exit_code_77_skips_a_program_that_is_no_test_of_cargo() {
+        let skip_code = |program: &TestProgram| {
+            let mut listing = CommandFramework::ExitCode.read_listing(program, &[]).unwrap();
+            let selector = listing.tests.remove(0).selector;
+            selector.and_then(|text| CommandTest::from_selector(&text)).and_then(|test| test.rules.skip_code)
+        };
+        assert_eq!(skip_code(&program()), Some(77));
+        let built = TestProgram { tool_env: vec![("CARGO".into(), "/bin/cargo".into())], ..program() };
+        assert_eq!(skip_code(&built), None);
     }
 
     #[test]

@@ -120,8 +120,9 @@ struct MatchedRules<'a> {
 /// Returns the result of a command, decided like CTest.
 fn decide(rules: &CommandRules, matched: MatchedRules<'_>, code: i32) -> FrameworkVerdict {
     let skipped = matched.skips.map(|text| format!("output matches SKIP_REGULAR_EXPRESSION {text:?}"));
-    let skipped = skipped
-        .or_else(|| (rules.skip_code == Some(code)).then(|| format!("exited with SKIP_RETURN_CODE {code}")));
+    let skipped = skipped.or_else(|| {
+        (rules.skip_code == Some(code)).then(|| format!("exited with code {code}, which means skipped"))
+    });
     if skipped.is_some() {
         return FrameworkVerdict { reason: skipped, ..FrameworkVerdict::new(FrameworkResult::Skipped, None) };
     }
@@ -199,7 +200,7 @@ mod tests {
             (&plain, "bad", 3, Failed, "exited with code 3"),
             (&will_fail, "", 1, Passed, ""),
             (&will_fail, "", 0, Failed, "WILL_FAIL expects it to fail"),
-            (&skip_code, "", 77, Skipped, "exited with SKIP_RETURN_CODE 77"),
+            (&skip_code, "", 77, Skipped, "exited with code 77, which means skipped"),
             (&skip_code, "", 78, Failed, "code 78"),
             (&will(&skip_code), "", 77, Skipped, "77"),
             (&pass, "all good", 4, Passed, ""),
