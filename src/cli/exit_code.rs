@@ -26,4 +26,5 @@ exit_codes! {
     Internal = 10, "internal error of Heeler";
     ParentExited = 11, "the watched client process has exited (--exit-on-process-exit)";
     MaxFailures = 13, "the failure limit was reached (--fail-fast, --max-fail)";
+    TimeLimit = 14, "the time limit of the run was reached (--run-timeout)";
 }

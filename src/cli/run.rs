@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     io::IsTerminal as _,
     os::fd::AsFd as _,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,10 +13,11 @@ use heeler_protocol::mtp::LogLevel;
 use uuid::Uuid;
 
 use super::{
-    arguments::RunArguments,
+    arguments::{GeneralArguments, RunArguments, ShownResultArguments},
     command_user::CommandUser,
     display::{
         DisplayOptions, DisplayStream, OutputTarget, ProgramTestCount, RunDisplay, TypedLineSource, count_of,
+        is_read_by_agent,
     },
     exit::{CliExitCode, CommandError},
     local_client::{LocalClient, LocalRun, SchedulerUse},
@@ -109,6 +111,7 @@ async fn run_tests(
         has_no_doctests: arguments.programs.cargo_targets.has_no_doctests,
         rerun,
         reports,
+        place_options: place_options(&arguments.general),
     }
     .run()
     .await;
@@ -131,6 +134,9 @@ fn display_options(
         // The output was already shown while the test ran.
         options.failure_output = OutputTiming::Never;
     }
+    if is_display_brief(arguments, settings) {
+        options = options.brief();
+    }
     if let Some(debugger) = &arguments.debugger {
         options.slow_after = UNLIMITED;
         if let Some(name) = debugger.missing_program() {
@@ -141,6 +147,34 @@ fn display_options(
         options.typed_lines = typed_line_source();
     }
     Ok(options)
+}
+
+/// Returns whether the display may be brief: a coding agent reads it, and neither the command line nor the
+/// configuration says what to display.
+fn is_display_brief(arguments: &RunArguments, settings: &ResolvedSettings) -> bool {
+    let shown = &arguments.reporting.shown;
+    let is_chosen = *shown != ShownResultArguments::default()
+        || arguments.reporting.is_output_shown
+        || arguments.general.verbose > 0
+        || arguments.debugger.is_some();
+    let run = &settings.run;
+    !is_chosen
+        && run.status_level.is_none()
+        && run.final_status_level.is_none()
+        && run.success_output == OutputTiming::Never
+        && run.failure_output == OutputTiming::Immediate
+        && is_read_by_agent(|name| std::env::var(name).ok())
+}
+
+/// Returns the given options that say where runs are recorded, each after a blank.
+fn place_options(general: &GeneralArguments) -> String {
+    let options = [("--config-file", &general.config_file), ("--state-dir", &general.state_dir)];
+    let given = options.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?)));
+    let quoted = |(option, path): (&str, &PathBuf)| {
+        let path = path.to_string_lossy();
+        format!(" {option} {}", shlex::try_quote(&path).unwrap_or(Cow::Borrowed(&path)))
+    };
+    given.map(quoted).collect()
 }
 
 /// Returns the source of lines typed into the terminal on standard input; without a terminal, it returns
@@ -164,6 +198,8 @@ struct RunCommand<'a, 'e> {
     has_no_doctests: bool,
     rerun: Option<RerunPlan>,
     reports: Vec<ReportRequest>,
+    /// Options of the command line that say where runs are recorded, for further commands.
+    place_options: String,
 }
 
 impl RunCommand<'_, '_> {
@@ -218,12 +254,13 @@ impl RunCommand<'_, '_> {
         };
         self.view.output.summary.add_leaks(&outcome.result.leaks);
         self.view.output.summary.add_shared_processes(&outcome.result.largest);
-        let is_cancelled = outcome.stopped_by == Some(NotRunReason::Cancelled);
+        let stopped_by = outcome.stopped_by;
+        let is_cancelled = stopped_by == Some(NotRunReason::Cancelled);
         let times = RunTimes { start_utc, duration: began.elapsed() };
         let summary = self.finish(&run_id, times, is_cancelled).await?;
         // A test that ran without its debugger is not a success.
         let has_debugger_failed = self.view.has_debugger_failed;
-        Ok(summary.map(|summary| match exit_code_for(&summary, self.settings, is_cancelled) {
+        Ok(summary.map(|summary| match exit_code_for(&summary, self.settings, stopped_by) {
             CliExitCode::Success if has_debugger_failed => CliExitCode::Setup,
             code => code,
         }))
@@ -267,6 +304,20 @@ impl RunCommand<'_, '_> {
         notes
     }
 
+    /// Returns the commands that show or run more, for the reader of a brief display.
+    fn further_commands(&self) -> Vec<String> {
+        let run: String = self.run_id.chars().take(8).collect();
+        let mut commands = vec![format!("heeler report {run}{} --status-level all", self.place_options)];
+        let summary = &self.view.output.summary;
+        let rest = match (summary.counts().failing(), summary.not_run_count()) {
+            (0, 0) => None,
+            (0, _) => Some("not-run"),
+            (_, _) => Some("failed"),
+        };
+        commands.extend(rest.map(|rest| format!("heeler run --rerun {rest}{}", self.place_options)));
+        commands
+    }
+
     async fn finish(
         &mut self,
         run_id: &str,
@@ -278,7 +329,8 @@ impl RunCommand<'_, '_> {
             problems.push("documentation tests were not run (--no-doc)".to_owned());
         }
         let (settings, reports) = (self.settings, self.reports.clone());
-        let run = EndedRun { settings, reports, run_id, times: seen, problems, is_cancelled };
+        let commands = self.further_commands();
+        let run = EndedRun { settings, reports, run_id, times: seen, problems, is_cancelled, commands };
         self.view.output.finish(run).await
     }
 }
@@ -307,14 +359,19 @@ pub(super) fn describe_empty_selection(found: usize, settings: &ResolvedSettings
 pub(super) fn exit_code_for(
     summary: &RunSummary,
     settings: &ResolvedSettings,
-    is_cancelled: bool,
+    stopped_by: Option<NotRunReason>,
 ) -> CliExitCode {
     let is_at_limit = match settings.run.fail_limit() {
         FailLimit::Never => false,
         FailLimit::After { failures, .. } => summary.counts().failing() >= failures.get() as usize,
     };
     match summary.verdict() {
-        _ if is_cancelled => CliExitCode::Aborted,
+        _ if stopped_by == Some(NotRunReason::Cancelled) => CliExitCode::Aborted,
+        RunVerdict::Failed | RunVerdict::Cancelled | RunVerdict::CountMismatch
+            if stopped_by == Some(NotRunReason::TimeLimitReached) =>
+        {
+            CliExitCode::TimeLimit
+        }
         RunVerdict::Failed | RunVerdict::Cancelled | RunVerdict::CountMismatch if is_at_limit => {
             CliExitCode::MaxFailures
         }

@@ -1,7 +1,11 @@
 //! Output of a run, from its first line to its reports: display, event stream and summary. Also receives the
 //! user's signals. Every command that runs tests uses it.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    io::{self, Write as _},
+    sync::Arc,
+    time::Instant,
+};
 
 use heeler_config::{ResolvedSettings, StatusLevel};
 use heeler_protocol::mtp::LogLevel;
@@ -14,7 +18,7 @@ use super::{
     command_user::{CommandUser, stop_process},
     display::{
         DisplayKind, DisplayOptions, DisplayStream, OutputTarget, RunDisplay, RunHead, StartedTest,
-        SummaryExtras,
+        SummaryExtras, step_summary,
     },
     exit::{CliExitCode, CommandError},
     report_job::{ReportJob, WrittenReports},
@@ -50,6 +54,8 @@ pub(super) struct EndedRun<'a> {
     /// Problems that the summary warns about.
     pub(super) problems: Vec<String>,
     pub(super) is_cancelled: bool,
+    /// Commands that show or run what a brief display omits.
+    pub(super) commands: Vec<String>,
 }
 
 /// Runs a command, with an event stream if its format requests one.
@@ -79,6 +85,20 @@ pub(super) fn run_display_options(
         options.kind = DisplayKind::Plain;
     }
     options
+}
+
+/// Appends the summary of a run to the page of the job on GitHub Actions, if this process runs there.
+fn append_step_summary(
+    summary: &RunSummary,
+    extras: &SummaryExtras,
+    settings: &ResolvedSettings,
+) -> io::Result<()> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let is_github = variable("GITHUB_ACTIONS").as_deref() == Some("true");
+    let Some(path) = variable("GITHUB_STEP_SUMMARY").filter(|_| is_github) else { return Ok(()) };
+    let root = std::env::current_dir().map(|dir| dir.display().to_string()).unwrap_or_default();
+    let page = step_summary(summary, extras, settings.slow_after(), &root);
+    std::fs::OpenOptions::new().create(true).append(true).open(path)?.write_all(page.as_bytes())
 }
 
 impl<'a> RunOutput<'a> {
@@ -210,7 +230,7 @@ impl<'a> RunOutput<'a> {
         &mut self,
         run: EndedRun<'_>,
     ) -> Result<Option<Arc<RunSummary>>, CommandError> {
-        let EndedRun { settings, reports, run_id, times, problems, is_cancelled } = run;
+        let EndedRun { settings, reports, run_id, times, problems, is_cancelled, commands } = run;
         let summary = Arc::new(std::mem::take(&mut self.summary));
         let job = ReportJob::new(settings, reports, run_id, Arc::clone(&summary), times);
         let duration = job.duration();
@@ -221,7 +241,10 @@ impl<'a> RunOutput<'a> {
             job.finish(&mut self.display, &mut self.user.signals).await;
         // At the status level `all`, list the slowest and largest tests even if their values are small.
         let slowest = (settings.run.status_level == Some(StatusLevel::All)).then_some(3);
-        let extras = SummaryExtras { duration, slowest, problems, files, is_cancelled };
+        let extras = SummaryExtras { duration, slowest, problems, files, commands, is_cancelled };
+        if let Err(error) = append_step_summary(&summary, &extras, settings) {
+            self.warn(&format!("failed to write the job summary ($GITHUB_STEP_SUMMARY): {error}"));
+        }
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
         let _closed = self.display.end(&summary, &extras);
         failed.map_or(Ok((!is_left).then_some(summary)), |error| Err(CommandError::Report(error)))

@@ -27,8 +27,30 @@ const EXIT_CODES_PAGE_HEAD: &str = "\
 | --- | --- |
 ";
 
+/// What other runners return, for users who replace one of them in a script.
+const EXIT_CODES_OF_PEERS: &str = "
+## Other test runners
+
+The codes are those of the Microsoft Testing Platform, where it has one for the case. The first row that applies gives
+Heeler's code: a run that its time limit ended has 14, also if tests failed before.
+
+| what happened | Heeler | `dotnet test` (MTP) | cargo-nextest | pytest | CTest | `go test` |
+| --- | --- | --- | --- | --- | --- | --- |
+| the user aborted the run | 3 | 3 | 100 | 2 | a signal | 1 |
+| the time limit of the run was reached | 14 | 3 | 100 | – | 8 | 1 |
+| the failure limit was reached | 13 | 13 | 100 | 1 | 8 | 1 |
+| tests failed | 2 | 2 | 100 | 1 | 8 | 1 |
+| no tests to run | 8 | 8 | 4 | 5 | 0; 8 with `--no-tests=error` | 0 |
+| all tests passed | 0 | 0 | 0 | 0 | 0 | 0 |
+| the build failed | 4 | 1 | 101 | – | – | 1 |
+| invalid command line or configuration | 5 | 5 | 2, 94, 96 | 4 | 1 | 1, 2 |
+| internal error | 10 | 1, 7, 10 | others | 3 | others | 2 |
+
+- A test of the framework `command` that exits with 77 is skipped, as in automake.
+";
+
 /// Environment variables read by the command line, each with the file that reads it.
-const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 11] = [
+const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 15] = [
     ("TMPDIR", DIRECTORIES_FILE, "Directory for temporary files; otherwise `/tmp`."),
     ("XDG_RUNTIME_DIR", DIRECTORIES_FILE, "Directory for sockets; otherwise `/tmp`."),
     ("CARGO", CARGO_FILE, "Absolute path of the cargo that builds tests; otherwise the one in `PATH`."),
@@ -38,11 +60,25 @@ const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 11] = [
         "Absolute path of the rustc whose libraries tests load; otherwise the one in `PATH`.",
     ),
     ("NO_COLOR", DISPLAY_FILE, "No colours if set, unless `--color` is given."),
+    (
+        "FORCE_COLOR",
+        DISPLAY_FILE,
+        "Colours in files and pipes too, if set; no colours if `0` or `false`. The order of precedence is that of \
+         this table, after `--color`.",
+    ),
     ("CLICOLOR_FORCE", DISPLAY_FILE, "Colours in files and pipes too, if set and not `0`."),
+    ("CARGO_TERM_COLOR", DISPLAY_FILE, "Colours with `always`, none with `never`."),
     ("CLICOLOR", DISPLAY_FILE, "No colours if `0`."),
     ("TERM", DISPLAY_FILE, "With `dumb`: no colours, no live view."),
     ("CI", DISPLAY_FILE, "No live view if set and not `false`."),
     ("GITHUB_ACTIONS", DISPLAY_FILE, "With `true`: annotations and folded groups for GitHub Actions."),
+    ("GITHUB_STEP_SUMMARY", STEP_SUMMARY_FILE, "On GitHub Actions: the file that a summary is appended to."),
+    (
+        "CLAUDECODE",
+        DISPLAY_FILE,
+        "Shows failures only, as do `CURSOR_AGENT`, `AI_AGENT`, `GEMINI_CLI`, `CODEX_SANDBOX` and `OPENCODE`: \
+         [for coding agents](../guide/running.md#for-coding-agents).",
+    ),
     (
         "HEELER_LOG",
         START_FILE,
@@ -53,6 +89,7 @@ const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 11] = [
 const DIRECTORIES_FILE: &str = include_str!("../../sys/src/dirs.rs");
 const CARGO_FILE: &str = include_str!("../../cargo/src/build.rs");
 const DISPLAY_FILE: &str = include_str!("../display/options.rs");
+const STEP_SUMMARY_FILE: &str = include_str!("../run_output.rs");
 const START_FILE: &str = include_str!("../start.rs");
 
 /// Returns the page about the command line.
@@ -151,7 +188,7 @@ fn takes_words(argument: &Arg) -> bool {
 /// Returns the page about exit codes.
 fn render_exit_codes_page() -> String {
     let rows = CliExitCode::MEANINGS.iter().map(|(code, meaning)| format!("| {code} | {meaning} |\n"));
-    EXIT_CODES_PAGE_HEAD.to_owned() + &rows.collect::<String>()
+    EXIT_CODES_PAGE_HEAD.to_owned() + &&rows.collect::<String>() + EXIT_CODES_OF_PEERS
 }
 
 #[track_caller]

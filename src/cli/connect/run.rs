@@ -159,9 +159,10 @@ impl ConnectRun<'_> {
         // End all processes, then record the end of the run.
         scheduler_task.join(SCHEDULER_END_LIMIT).await;
         let duration = began.elapsed();
+        let stopped_by = stop.as_ref().and_then(stop_reason);
         let end = ComposedRunEnd {
             results: &results,
-            stopped_by: stop.as_ref().and_then(stop_reason),
+            stopped_by,
             duration,
             is_history_kept: self.settings.run.is_history_kept,
         };
@@ -178,10 +179,11 @@ impl ConnectRun<'_> {
             times: RunTimes { start_utc, duration },
             problems: Vec::new(),
             is_cancelled,
+            commands: Vec::new(),
         };
         let summary = output.finish(run).await?;
         let exit = summary
-            .map_or(CliExitCode::Aborted, |summary| exit_code_for(&summary, &self.settings, is_cancelled));
+            .map_or(CliExitCode::Aborted, |summary| exit_code_for(&summary, &self.settings, stopped_by));
         match stop {
             Some(RoundStop::Judge(error)) => Err(CommandError::Judge(error)),
             _ => Ok(exit),

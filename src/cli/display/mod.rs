@@ -21,6 +21,7 @@ mod progress;
 mod same_failures;
 mod sample_events;
 mod screen;
+mod step_summary;
 mod summary;
 mod test_line;
 
@@ -37,10 +38,11 @@ pub(crate) use format::count_of;
 pub(crate) use listed_programs::ProgramTestCount;
 pub(crate) use options::{
     DisplayKind, DisplayOptions, DisplayStream, OutputTarget, TerminalSize, TypedLineSource, colour_for,
-    kind_for,
+    is_read_by_agent, kind_for,
 };
 pub(crate) use progress::{RunHead, StartedTest};
 pub(crate) use run_display::RunDisplay;
+pub(crate) use step_summary::step_summary;
 pub(crate) use style::{Style, StyledLine};
 pub(crate) use summary::SummaryExtras;
 

@@ -59,6 +59,8 @@ pub(crate) struct DisplayOptions {
     pub log_level: LogLevel,
     /// Paths below this directory are shown relative to it, in annotations and locations.
     pub root: String,
+    /// Prints only what a coding agent needs: failures, once each, warnings and counts.
+    pub is_brief: bool,
 }
 
 impl DisplayOptions {
@@ -77,8 +79,31 @@ impl DisplayOptions {
             slow_after: Duration::from_secs(60),
             log_level: LogLevel::Warning,
             root: String::new(),
+            is_brief: false,
         }
     }
+
+    /// Prints failures once, and no passes, progress or slowest tests: every line costs a coding agent
+    /// context. Colours would, too.
+    #[must_use]
+    pub(crate) fn brief(mut self) -> Self {
+        if self.kind == DisplayKind::Live {
+            self.kind = DisplayKind::Plain;
+        }
+        self.is_brief = true;
+        self.status_level = Some(StatusLevel::Fail);
+        self
+    }
+}
+
+/// Variables by which coding agents announce themselves to the commands that they run.
+const AGENT_VARIABLES: [&str; 6] =
+    ["CLAUDECODE", "CURSOR_AGENT", "AI_AGENT", "GEMINI_CLI", "CODEX_SANDBOX", "OPENCODE"];
+
+/// Returns whether a coding agent reads the output; reads environment variables with `variable`.
+pub(crate) fn is_read_by_agent(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let is_set = |value: String| !matches!(value.as_str(), "" | "0" | "false");
+    AGENT_VARIABLES.iter().any(|name| variable(name).is_some_and(is_set))
 }
 
 /// Kind of the output device.
@@ -135,24 +160,32 @@ pub(crate) fn kind_for(output: OutputTarget, variable: impl Fn(&str) -> Option<S
     }
 }
 
-/// Returns whether to use colours. The flag takes precedence, then `NO_COLOR`, `CLICOLOR_FORCE`, and the
-/// output.
+/// Returns whether to use colours. The flag takes precedence, then `NO_COLOR`, `FORCE_COLOR`,
+/// `CLICOLOR_FORCE`, `CARGO_TERM_COLOR`, and the output.
 pub(crate) fn colour_for(
     wish: ColorChoice,
     output: OutputTarget,
     variable: impl Fn(&str) -> Option<String>,
 ) -> ColourMode {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
-    let is_forced = variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
+    let is_clicolor_forced =
+        variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
     let is_on = match wish {
         ColorChoice::Always => true,
         ColorChoice::Never => false,
         ColorChoice::Auto if is_set("NO_COLOR") => false,
-        ColorChoice::Auto if is_forced => true,
+        // Programs that set it to 0 want no colours.
+        ColorChoice::Auto if is_set("FORCE_COLOR") => {
+            !matches!(variable("FORCE_COLOR").as_deref(), Some("0" | "false"))
+        }
+        ColorChoice::Auto if is_clicolor_forced => true,
+        ColorChoice::Auto if variable("CARGO_TERM_COLOR").as_deref() == Some("always") => true,
+        ColorChoice::Auto if variable("CARGO_TERM_COLOR").as_deref() == Some("never") => false,
         ColorChoice::Auto if variable("GITHUB_ACTIONS").as_deref() == Some("true") => true,
         ColorChoice::Auto => {
             output == OutputTarget::Terminal
                 && !is_dumb(&variable)
+                && !is_read_by_agent(&variable)
                 && variable("CLICOLOR").as_deref() != Some("0")
         }
     };
@@ -186,7 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn colour_precedence_is_flag_no_color_force_output() {
+    fn agents_are_recognized_by_their_variables() {
+        let is_read = |pairs| is_read_by_agent(environment(pairs));
+        assert!(is_read(&[("CLAUDECODE", "1")]) && is_read(&[("AI_AGENT", "some-agent")]));
+        assert!(!is_read(&[("CLAUDECODE", "")]) && !is_read(&[("OPENCODE", "0")]) && !is_read(&[]));
+    }
+
+    #[test]
+    fn colour_precedence_is_flag_no_color_force_cargo_output() {
         let colour = |wish, output, pairs| colour_for(wish, output, environment(pairs));
         use ColorChoice::{Always, Auto, Never};
         use OutputTarget::{Stream, Terminal};
@@ -196,6 +236,17 @@ mod tests {
         assert_eq!(colour(Auto, Terminal, &[("NO_COLOR", "")]), ColourMode::On);
         assert_eq!(colour(Auto, Stream, &[("CLICOLOR_FORCE", "1")]), ColourMode::On);
         assert_eq!(colour(Auto, Stream, &[("CLICOLOR_FORCE", "0")]), ColourMode::Off);
+        assert_eq!(colour(Auto, Terminal, &[("NO_COLOR", "1"), ("FORCE_COLOR", "1")]), ColourMode::Off);
+        assert_eq!(colour(Auto, Stream, &[("FORCE_COLOR", "1")]), ColourMode::On);
+        assert_eq!(colour(Auto, Terminal, &[("FORCE_COLOR", "0"), ("CLICOLOR_FORCE", "1")]), ColourMode::Off);
+        assert_eq!(colour(Auto, Stream, &[("CARGO_TERM_COLOR", "always")]), ColourMode::On);
+        assert_eq!(colour(Auto, Terminal, &[("CARGO_TERM_COLOR", "never")]), ColourMode::Off);
+        assert_eq!(
+            colour(Auto, Stream, &[("CLICOLOR_FORCE", "1"), ("CARGO_TERM_COLOR", "never")]),
+            ColourMode::On
+        );
+        assert_eq!(colour(Auto, Terminal, &[("CARGO_TERM_COLOR", "auto")]), ColourMode::On);
+        assert_eq!(colour(Auto, Terminal, &[("CLAUDECODE", "1")]), ColourMode::Off);
         assert_eq!(colour(Auto, Stream, &[("GITHUB_ACTIONS", "true")]), ColourMode::On);
         assert_eq!(colour(Auto, Terminal, &[("CLICOLOR", "0")]), ColourMode::Off);
         assert_eq!(colour(Auto, Stream, &[]), ColourMode::Off);

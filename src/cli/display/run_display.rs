@@ -80,6 +80,9 @@ impl RunDisplay {
     /// Shows the current phase before the run begins: a label such as `Building` or `Listing`, and its
     /// object.
     pub(crate) fn show_phase(&mut self, label: &str, words: &str, now: Instant) {
+        if self.options.is_brief {
+            return;
+        }
         if self.options.kind == DisplayKind::Live {
             self.phase = Some((label.to_owned(), words.to_owned()));
         } else {
@@ -367,7 +370,7 @@ impl RunDisplay {
     fn print_progress(&mut self, now: Instant) {
         let level = self.status_level();
         let Some(progress) = &self.progress else { return };
-        if level == StatusLevel::None || progress.done() == progress.total() {
+        if level == StatusLevel::None || self.options.is_brief || progress.done() == progress.total() {
             return;
         }
         let silence = self.last_write.map_or(Duration::MAX, |last| now.saturating_duration_since(last));
@@ -399,6 +402,7 @@ impl RunDisplay {
             root: &self.options.root,
             slow_after: self.options.slow_after,
             columns: self.columns(),
+            is_brief: self.options.is_brief,
         }
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct SummaryExtras {
     pub problems: Vec<String>,
     /// Files that were written: description and path.
     pub files: Vec<(String, String)>,
+    /// Commands that show or run what a brief display omits.
+    pub commands: Vec<String>,
     /// Whether the user cancelled the run. A cancelled run has not passed, regardless of its results.
     pub is_cancelled: bool,
 }
@@ -57,7 +59,7 @@ pub(super) fn summary_lines(
     let mut lines = vec![StyledLine::new().with(Style::Dim, "─".repeat(LABEL_COLUMNS))];
     push_unremarkable(&mut lines, summary, level.unwrap_or(FinalStatusLevel::None), manner);
     let is_listed = |least| level.is_none_or(|level| level >= least);
-    if is_listed(FinalStatusLevel::Slow) {
+    if is_listed(FinalStatusLevel::Slow) && !manner.is_brief {
         push_slowest(&mut lines, summary, end, manner);
         push_largest(&mut lines, summary, end, manner);
     }
@@ -77,6 +79,10 @@ pub(super) fn summary_lines(
             StyledLine::with_label(Style::Success, "Written")
                 .with_plain(format!("{what}: {}", sanitise::one_line(path))),
         );
+    }
+    let commands = end.commands.join("; ");
+    if manner.is_brief && !commands.is_empty() {
+        lines.push(StyledLine::with_label(Style::Dim, "More").with_plain(sanitise::one_line(&commands)));
     }
     let counts = format::counts(&summary.counts());
     let counts = StyledLine::with_label(verdict_style(summary, end), "Summary").join(counts);
@@ -248,7 +254,10 @@ fn push_not_run(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Deta
 }
 
 fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
-    let groups = same_failures::grouped(summary.failures(), |record| reasons(record, manner.root));
+    // A brief display has shown each failure on arrival, except of tests that never ended.
+    let is_listed = |record: &&TestReport| !manner.is_brief || record.outcome == Outcome::Interrupted;
+    let groups =
+        same_failures::grouped(summary.failures().filter(is_listed), |record| reasons(record, manner.root));
     for group in groups.iter().take(MAX_LISTED) {
         let [record, same @ ..] = group.as_slice() else { continue };
         lines.extend(manner.wrapped(test_line::result_line(record, manner, "")));
@@ -359,7 +368,7 @@ fn verdict_style(summary: &RunSummary, end: &SummaryExtras) -> Style {
 }
 
 /// Returns the last line, with the verdict.
-fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
+pub(super) fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
     let counts = summary.counts();
     let time = format::rough_duration(end.duration);
     let (label, words) = match summary.verdict() {

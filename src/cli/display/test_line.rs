@@ -16,6 +16,8 @@ use heeler_report::{
 
 /// Maximum number of lines shown of each output, half from its beginning and half from its end.
 const SECTION_LINES: usize = 400;
+/// The same for a coding agent, which can ask for more.
+const BRIEF_SECTION_LINES: usize = 60;
 /// Maximum number of lines of a short output. A message contained in a short output is not printed
 /// separately.
 const SHORT_OUTPUT_LINES: usize = 40;
@@ -31,6 +33,8 @@ pub(super) struct DetailLevel<'a> {
     pub(super) slow_after: Duration,
     /// Width of the terminal; unlimited for a log.
     pub(super) columns: usize,
+    /// Whether failures are shown once, with short outputs.
+    pub(super) is_brief: bool,
 }
 
 impl DetailLevel<'_> {
@@ -113,7 +117,7 @@ fn push_sections(lines: &mut Vec<StyledLine>, sections: &[(&str, Option<&str>)],
     for (label, output) in sections {
         if let Some(output) = output {
             lines.push(StyledLine::with_label(Style::Dim, label).with(Style::Dim, "────────"));
-            push_output(lines, output, manner.colour);
+            push_output(lines, output, manner);
         }
     }
 }
@@ -142,7 +146,7 @@ pub(super) fn failure_details(
     if let Some(message) = record.detail_text(|detail| detail.message.as_ref())
         && ![stdout, stderr].into_iter().flatten().any(|output| contains_message(output, message, failures))
     {
-        push_output(&mut lines, message, manner.colour);
+        push_output(&mut lines, message, manner);
     }
     lines.extend(assertion_lines(record));
     // Omit a stack that a framework has printed itself. Omit also a single frame, or only the places of the
@@ -254,13 +258,14 @@ fn contains_message(output: &str, message: &str, failures: &[FailureInfo]) -> bo
     output.lines().count() <= SHORT_OUTPUT_LINES && (output.contains(message.trim()) || is_each_contained())
 }
 
-fn push_output(lines: &mut Vec<StyledLine>, output: &str, colour: ColourMode) {
-    let colours = match colour {
+fn push_output(lines: &mut Vec<StyledLine>, output: &str, manner: &DetailLevel<'_>) {
+    let limit = if manner.is_brief { BRIEF_SECTION_LINES } else { SECTION_LINES };
+    let colours = match manner.colour {
         ColourMode::On => ColourPolicy::Kept,
         ColourMode::Off => ColourPolicy::Dropped,
     };
     let sanitise::SanitisedExcerpt { first, hidden, last } =
-        sanitise::sanitised_excerpt(output, colours, SECTION_LINES / 2);
+        sanitise::sanitised_excerpt(output, colours, limit / 2);
     let note = (hidden > 0).then(|| format!("… {} omitted …", format::count_of(hidden, "line")));
     lines.extend(first.into_iter().chain(note).chain(last).map(|line| {
         if line.is_empty() {

@@ -233,6 +233,37 @@ fn github_annotations_are_limited() {
 }
 
 #[test]
+fn brief_log_has_failures_and_counts_only() {
+    let mut changes: Vec<TestEvent> = (0..199).map(|number| passed(&format!("t{number}"), 4000)).collect();
+    changes.push(results_of_every_kind().remove(1));
+    let text = display_output(options(DisplayKind::Plain).brief(), &head(200), &changes);
+    assert!(text.len() < 800, "{text}");
+    assert!(!text.contains("PASS ") && !text.contains("Slowest"), "{text}");
+    assert_eq!(text.matches("math::fails  src/math.rs:12").count(), 1, "{text}");
+    assert!(text.contains("Summary 199 passed, 1 failed"), "{text}");
+}
+
+#[test]
+fn brief_log_hides_no_flaky_or_missing_test_and_no_warning() {
+    let sink = SharedSink::default();
+    let now = Instant::now();
+    let mut display = RunDisplay::new(options(DisplayKind::Live).brief(), Box::new(sink.clone()));
+    display.show_phase("Listing", "tests", now);
+    display.begin(&head(10), now);
+    display.log(LogLevel::Warning, "the disk is full");
+    show_all(&mut display, &results_of_every_kind(), now);
+    let mut summary = RunSummary::new(Some(10));
+    count_all(&mut summary, &results_of_every_kind());
+    let end = SummaryExtras { commands: vec!["heeler report 7f0c2a11".to_owned()], ..end() };
+    display.end(&summary, &end).unwrap();
+    let text = sink.text();
+    for part in ["warning the disk is full", "FLAKY 2", "Not run 2 tests", "More heeler report 7f0c2a11\n"] {
+        assert!(text.contains(part) || part == "FLAKY 2" && text.contains("Flaky "), "{part}: {text}");
+    }
+    assert!(!text.contains("Listing") && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
 fn output_of_a_build_begins_below_its_step() {
     let sink = SharedSink::default();
     let mut display = RunDisplay::new(options(DisplayKind::Live), Box::new(sink.clone()));

@@ -177,3 +177,45 @@ fn lines_of_prose_are_wrapped_at_blanks_of_a_narrow_terminal() {
     assert!(text.lines().any(is_second), "{text}");
     assert!(terminal.ends_well());
 }
+
+#[test]
+fn agent_sees_failures_once_and_no_passes() {
+    let world = TestWorld::with_gtest("kinds");
+    world.env("CLAUDECODE", "1");
+    let words = ["run", "kinds", "-E", "Math.*"];
+    let ran = world.run_with_separate_outputs(&words).assert_code(2);
+    let text = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(text.len() <= 800 && !text.contains("PASS "), "{text}");
+    assert_eq!(text.matches("FAIL  ").count(), 1, "{text}");
+    check_order(
+        &text,
+        &["Math.Fail", "More heeler report ", "heeler run --rerun failed", "Summary", "FAILED"],
+    );
+    // The commands work as they are printed.
+    let (_, commands) = text.split_once("More heeler ").unwrap();
+    let (report, rerun) = commands.lines().next().unwrap().split_once("; heeler ").unwrap();
+    let shown = world.run(&report.split(' ').collect::<Vec<_>>()).assert_code(0);
+    shown.assert_stdout("PASS ");
+    let again = world.run(&rerun.split(' ').collect::<Vec<_>>()).assert_code(2);
+    again.assert_stdout("1 failed");
+    // An option says what to show.
+    let chosen = world.run(&[&words[..], &["--status-level", "pass"]].concat()).assert_code(2);
+    chosen.assert_stdout("PASS ");
+}
+
+#[test]
+fn job_on_github_gets_a_summary() {
+    let world = TestWorld::with_gtest("kinds");
+    let summary = world.path("summary.md");
+    world.env("GITHUB_STEP_SUMMARY", summary.to_str().unwrap());
+    world.run(&["run", "kinds", "-E", "Math.*"]).assert_code(2);
+    assert!(!summary.exists(), "only on GitHub Actions");
+    world.env("GITHUB_ACTIONS", "true");
+    world.write("summary.md", "# earlier\n");
+    world.run(&["run", "kinds", "-E", "Math.*"]).assert_code(2);
+    let text = world.read("summary.md");
+    check_order(
+        &text,
+        &["# earlier\n### FAILED 1 of ", "| result | test | place | message |", "Math.Fail", "kinds.cc"],
+    );
+}
