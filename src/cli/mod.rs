@@ -12,6 +12,7 @@
 //! - `mcp_filter`: runs a Model Context Protocol server and hides its tests.
 //! - `mutate`: finds, lists and tests the mutants of sources.
 //! - `history`: exports and imports files of durations and outcomes.
+//! - `filter_tip`: the expression that a filter without a match may mean.
 //! - `dump`: prints minidumps; `doctor`: checks the machine; `machine`: facts about the machine.
 //! - `local_client`: a client of the scheduler in this process; `run_output`: the user's side of a run;
 //!   `run_view`: shows the events of a run; `command_user`: signals and display ticks of long commands;
@@ -32,6 +33,7 @@ mod doctor;
 mod dump;
 mod exit;
 mod exit_code;
+mod filter_tip;
 mod history;
 mod init;
 mod list;

@@ -20,6 +20,7 @@ use super::{
         is_read_by_agent,
     },
     exit::{CliExitCode, CommandError},
+    filter_tip::meant_expression,
     local_client::{LocalClient, LocalRun, SchedulerUse},
     report_job::passed_outputs,
     rerun::{self, RerunPlan},
@@ -353,7 +354,14 @@ pub(super) fn describe_empty_selection(found: usize, settings: &ResolvedSettings
     if options.is_empty() {
         return format!("no test is selected ({found} found)");
     }
-    format!("no test matches {} ({found} found)", options.join(" "))
+    let meant = settings.filters.iter().find_map(|filter| meant_expression(&filter.to_string()));
+    let tip = meant.map_or_else(String::new, |meant| {
+        format!(
+            "; the filter is taken for a part of a name; as an expression: -E '{}'",
+            meant.replace('\'', "'\\''")
+        )
+    });
+    format!("no test matches {} ({found} found){tip}", options.join(" "))
 }
 
 pub(super) fn exit_code_for(

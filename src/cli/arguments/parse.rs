@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use clap::{CommandFactory, Parser};
+use clap::{Command, CommandFactory, Parser};
 use clap_complete::Shell;
 
 use super::{CliCommand, CommandLineArguments, NormaliseError, habits, normalise, other_tools};
@@ -109,7 +109,51 @@ pub(crate) fn completion_script(shell: Shell) -> Vec<u8> {
 pub(crate) fn write_manual_pages(dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
     // The long version contains the target, but one set of pages is packaged for every target.
-    clap_mangen::generate_to(CommandLineArguments::command().long_version(None::<&str>), dir)
+    let mut program =
+        CommandLineArguments::command().long_version(None::<&str>).disable_help_subcommand(true);
+    program.build();
+    write_pages_of(&program, dir, "")
+}
+
+/// Writes the page of a command and of the commands below it. `parent` is the page above, if any.
+fn write_pages_of(command: &Command, dir: &Path, parent: &str) -> io::Result<()> {
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    let below: Vec<&Command> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+    for below in &below {
+        write_pages_of(below, dir, name)?;
+    }
+    let page = clap_mangen::Man::new(command.clone());
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    let related = below.iter().map(|below| below.get_display_name().unwrap_or(below.get_name()));
+    let related: Vec<&str> = [parent].into_iter().filter(|name| !name.is_empty()).chain(related).collect();
+    text.extend(common_sections(&related).as_bytes());
+    std::fs::write(dir.join(page.get_filename()), text)
+}
+
+/// Files of users that every command may read, with their meaning.
+const USER_FILES: [(&str, &str); 3] = [
+    ("heeler.toml", "The configuration, in the working directory or a directory above."),
+    (".heeler/history.sqlite", "Durations and outcomes of tests in earlier runs."),
+    (".heeler/runs", "Records, dumps and attached files of runs."),
+];
+
+/// Returns the sections that end each manual page. `related` are names of other pages.
+fn common_sections(related: &[&str]) -> String {
+    let mut text = ".SH \"EXIT STATUS\"\n".to_owned();
+    for (code, meaning) in CliExitCode::MEANINGS {
+        text += &format!(".TP\n\\fB{code}\\fR\n{}\n", meaning.replace('-', "\\-"));
+    }
+    text += ".SH FILES\n";
+    for (file, meaning) in USER_FILES {
+        // A line that begins with a dot would be a request.
+        text += &format!(".TP\n\\fI{file}\\fR\n{meaning}\n");
+    }
+    if !related.is_empty() {
+        let pages = related.iter().map(|name| format!("\\fB{}\\fR(1)", name.replace('-', "\\-")));
+        text += &format!(".SH \"SEE ALSO\"\n{}\n", pages.collect::<Vec<_>>().join(", "));
+    }
+    text
 }
 
 /// Options of `heeler serve` that select its transport.

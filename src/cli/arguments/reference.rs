@@ -63,8 +63,8 @@ const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 15] = [
     (
         "FORCE_COLOR",
         DISPLAY_FILE,
-        "Colours in files and pipes too, if set; no colours if `0` or `false`. The order of precedence is that of \
-         this table, after `--color`.",
+        "Colours in files and pipes too, if set; no colours if `0` or `false` \
+         ([precedence](../guide/running.md#colours)).",
     ),
     ("CLICOLOR_FORCE", DISPLAY_FILE, "Colours in files and pipes too, if set and not `0`."),
     ("CARGO_TERM_COLOR", DISPLAY_FILE, "Colours with `always`, none with `never`."),

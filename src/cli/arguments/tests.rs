@@ -445,7 +445,10 @@ fn every_command_has_a_manual_page() {
     write_manual_pages(&pages).unwrap();
     for page in ["heeler.1", "heeler-run.1", "heeler-report.1", "heeler-man.1"] {
         let text = std::fs::read_to_string(pages.join(page)).unwrap();
-        assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+        for section in ["SYNOPSIS", "\"EXIT STATUS\"\n.TP\n\\fB0\\fR\n", "FILES", "\"SEE ALSO\"\n\\fBheeler"]
+        {
+            assert!(text.contains(&format!(".SH {section}")), "{page} {section}: {text}");
+        }
     }
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
