@@ -1,4 +1,4 @@
-//! Selects the tests to run: filters first, then the partition.
+//! Selects the tests to run: filters first, then the partition, then the set-ups and clean-ups of fixtures.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,7 +8,7 @@ use std::{
 
 use heeler_core::partition::{PartitionRule, TestPartition};
 use heeler_protocol::mtp::{NodeDescription, RunShard, key};
-use heeler_server::discovery::{Catalogue, TestRef};
+use heeler_server::discovery::{Catalogue, TestRef, add_fixture_tests};
 
 use super::{display::RunHead, exit::CommandError, rerun::RerunPlan};
 use heeler_config::filter::{Filter, FilterSubject};
@@ -19,6 +19,8 @@ use heeler_run_store::history::{self, HistoryStore, TestHistory};
 pub(super) struct RunSelection {
     pub(super) chosen: Vec<TestRef>,
     pub(super) left_out: usize,
+    /// Number of chosen tests that are only set-ups or clean-ups of fixtures that other tests require.
+    pub(super) added_for_fixtures: usize,
     /// Durations of the selected tests in earlier runs.
     pub(super) expected: HashMap<String, Duration>,
     /// Partition of the selected tests.
@@ -41,6 +43,11 @@ impl RunSelection {
             notes.push(format!("partition {} of {}", shard.partition, shard.digest));
         }
         notes.extend(rerun.map(RerunPlan::describe));
+        match self.added_for_fixtures {
+            0 => {}
+            1 => notes.push("1 of them for a fixture".to_owned()),
+            added => notes.push(format!("{added} of them for fixtures")),
+        }
         let programs: HashSet<_> = self.chosen.iter().map(|test| test.program).collect();
         let tests = self.chosen.iter().filter(|test| !is_unlisted_program(test)).count();
         RunHead {
@@ -108,10 +115,19 @@ pub(super) fn select(
     // Split the tests, and keep the durations of this partition.
     let mut expected: HashMap<_, _> =
         known.into_iter().filter_map(|(uid, test)| Some((uid, test.expected_duration()?))).collect();
-    let PartitionedTests { chosen, shard, warning } = apply_partition(catalogue, chosen, settings)?;
+    let PartitionedTests { chosen, mut shard, warning } = apply_partition(catalogue, chosen, settings)?;
+    // Other partitions may have the set-ups, so each partition adds the ones that its tests need.
+    let selected = chosen.len();
+    let chosen = add_fixture_tests(catalogue, chosen);
+    let added_for_fixtures = chosen.len() - selected;
+    if let Some(shard) = &mut shard {
+        shard.fixture_tests = added_for_fixtures;
+    }
     let ours: HashSet<&str> = chosen.iter().map(|test| catalogue.uid(*test)).collect();
     expected.retain(|uid, _| ours.contains(uid.as_str()));
-    Ok(RunSelection { left_out: all - chosen.len(), chosen, expected, shard, split_warning: warning })
+    // A rerun selects among the tests to rerun, which may not include the added ones.
+    let left_out = all.saturating_sub(chosen.len());
+    Ok(RunSelection { chosen, left_out, added_for_fixtures, expected, shard, split_warning: warning })
 }
 
 fn filter_tests(
@@ -189,6 +205,7 @@ fn apply_partition(
         count,
         digest: digest.to_string(),
         selected: chosen.len(),
+        fixture_tests: 0,
     };
     // Keep this partition's tests.
     let mut is_ours = partition.select(&tests).into_iter();

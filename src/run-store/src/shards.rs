@@ -1,11 +1,16 @@
 //! Runs of all partitions of one selection: checks that they are disjoint and complete, and sums them up.
+//! Set-ups and clean-ups of fixtures may run in several partitions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
-use heeler_protocol::mtp::RunShard;
+use heeler_protocol::{
+    control::{FIXTURE_CLEANUP_TRAIT, FIXTURE_SETUP_TRAIT},
+    manifest::ManifestTest,
+    mtp::RunShard,
+};
 use heeler_report::RunSummary;
 
 use super::{RecordedRun, RecordedRunError, index::run_at, read_recorded_run};
@@ -85,14 +90,14 @@ fn check_numbers(known: &[KnownShard<'_>], problems: &mut Vec<String>) {
 }
 
 fn check_tests(shards: &[ShardRun], shard: &RunShard, problems: &mut Vec<String>) {
-    let uids = |one: &ShardRun| {
-        one.run.manifest.plan.tests.iter().map(|test| test.uid.clone()).collect::<BTreeSet<_>>()
-    };
     let mut all = BTreeSet::new();
     let mut twice = BTreeSet::new();
-    for uid in shards.iter().flat_map(uids) {
-        if !all.insert(uid.clone()) {
-            twice.insert(uid);
+    for ShardRun { run, .. } in shards {
+        let tests = run.manifest.plan.tests.iter().filter(|test| !belongs_to_fixture(test));
+        for uid in tests.map(|test| test.uid.as_str()).collect::<BTreeSet<_>>() {
+            if !all.insert(uid) {
+                twice.insert(uid);
+            }
         }
     }
     if let Some(uid) = twice.first() {
@@ -100,13 +105,21 @@ fn check_tests(shards: &[ShardRun], shard: &RunShard, problems: &mut Vec<String>
         let more = if others == 0 { String::new() } else { format!(" and {others} more") };
         problems.push(format!("tests in more than one partition: {uid}{more}"));
     }
-    if all.len() < shard.selected {
-        problems.push(format!(
-            "{} of {} tests are not in any partition",
-            shard.selected - all.len(),
-            shard.selected
-        ));
+    // Tests that a run only added for fixtures belong to another partition or to none.
+    let of_run = |one: &ShardRun| {
+        let uids: BTreeSet<_> = one.run.manifest.plan.tests.iter().map(|test| &test.uid).collect();
+        let added = one.run.manifest.head.shard.as_ref().map_or(0, |shard| shard.fixture_tests);
+        uids.len().saturating_sub(added)
+    };
+    let found = shards.iter().map(of_run).sum::<usize>().saturating_sub(twice.len());
+    if found < shard.selected {
+        let missing = shard.selected - found;
+        problems.push(format!("{missing} of {} tests are not in any partition", shard.selected));
     }
+}
+
+fn belongs_to_fixture(test: &ManifestTest) -> bool {
+    test.traits.iter().any(|one| [FIXTURE_SETUP_TRAIT, FIXTURE_CLEANUP_TRAIT].contains(&one.name.as_str()))
 }
 
 /// Returns the combined summary of all runs.
@@ -123,6 +136,7 @@ pub fn summarise_shards(shards: &[ShardRun]) -> RunSummary {
 #[cfg(test)]
 mod tests {
     use heeler_core::{Outcome, TestResult};
+    use heeler_protocol::control::TraitPair;
     use heeler_protocol::manifest::{Manifest, ManifestHead, ManifestPlan, ManifestTest, RunOrigin};
 
     use super::*;
@@ -135,6 +149,7 @@ mod tests {
             count: 2,
             digest: digest.to_owned(),
             selected: 3,
+            fixture_tests: 0,
         };
         let head = ManifestHead { shard: Some(shard), ..ManifestHead::new("r", RunOrigin::default()) };
         let test = |name: &&str| ManifestTest { uid: format!("s::{name}"), ..ManifestTest::default() };
@@ -184,6 +199,16 @@ mod tests {
         ] {
             assert_eq!(check_shards(&shards), [problem]);
         }
+        // A set-up may run in both partitions, and counts once.
+        let mut with_set_up = [shard(1, "d", &["a", "b"]), shard(2, "d", &["b", "c"])];
+        for ShardRun { run, .. } in &mut with_set_up {
+            let test = run.manifest.plan.tests.iter_mut().find(|test| test.uid == "s::b").unwrap();
+            test.traits.push(TraitPair { name: FIXTURE_SETUP_TRAIT.into(), value: "f".into() });
+        }
+        with_set_up[1].run.manifest.head.shard.as_mut().unwrap().fixture_tests = 1;
+        assert_eq!(check_shards(&with_set_up), [""; 0]);
+        with_set_up[0].run.manifest.plan.tests.remove(0);
+        assert_eq!(check_shards(&with_set_up), ["1 of 3 tests are not in any partition"]);
         let twice = [shard(1, "d", &["a", "b"]), shard(1, "d", &["c"])];
         assert_eq!(
             check_shards(&twice),

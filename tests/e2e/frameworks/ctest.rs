@@ -184,3 +184,71 @@ fn test_that_the_program_has_no_more_is_an_error() {
     let ctest = succeed(&mut world.command(std::process::Command::new("ctest"), &[]), "ctest");
     assert!(String::from_utf8_lossy(&ctest).contains("100% tests passed"));
 }
+
+/// A project in which `user` needs a directory and a file in it, and passes only if `repaired` exists.
+const FIXTURES: &str = r#"
+add_test(make_root "sh" "-c" "mkdir root")
+set_tests_properties(make_root PROPERTIES FIXTURES_SETUP "root")
+add_test(drop_root "sh" "-c" "rm -r root")
+set_tests_properties(drop_root PROPERTIES FIXTURES_CLEANUP "root")
+add_test(make_db "sh" "-c" "echo 1 > root/db")
+set_tests_properties(make_db PROPERTIES FIXTURES_SETUP "db" FIXTURES_REQUIRED "root")
+add_test(user "sh" "-c" "grep 1 root/db && test -e repaired")
+set_tests_properties(user PROPERTIES FIXTURES_REQUIRED "db;root")
+add_test(second "sh" "-c" "grep 1 root/db")
+set_tests_properties(second PROPERTIES FIXTURES_REQUIRED "db;root")
+add_test(plain "true")
+"#;
+
+fn names(ends: &BTreeMap<String, Value>) -> Vec<&str> {
+    ends.keys().map(|uid| uid.strip_prefix("ctest::").unwrap()).collect()
+}
+
+#[test]
+fn selection_takes_fixtures_along_as_ctest_does() {
+    let world = TestWorld::new();
+    world.write("CTestTestfile.cmake", FIXTURES);
+    for test in ["user", "make_db", "make_root", "drop_root", "plain"] {
+        let words = ["-N", "-R", &format!("^{test}$")];
+        let text = succeed(&mut world.command(std::process::Command::new("ctest"), &words), "ctest");
+        let text = String::from_utf8(text).unwrap();
+        let of_ctest = text.lines().filter_map(|line| Some(line.split_once("#")?.1.split_once(": ")?.1));
+        let mut of_ctest: Vec<_> = of_ctest.map(str::to_owned).collect();
+        of_ctest.sort_unstable();
+        let nodes = listed(&world, &[".", "-E", &format!("test(={test})")]);
+        assert_eq!(names(&nodes), of_ctest, "{test}: {text}");
+    }
+}
+
+#[test]
+fn rerun_of_a_repaired_test_sets_up_its_fixtures() {
+    let world = TestWorld::new();
+    world.write("CTestTestfile.cmake", FIXTURES);
+    let ran = world.run(&["run", "."]).assert_code(2);
+    ran.assert_stdout("5 passed, 1 failed");
+    world.write("repaired", "");
+    let ran = world.run(&["run", ".", "--rerun", "failed"]).assert_code(0);
+    ran.assert_stdout("4 passed");
+    ran.assert_stdout("3 of them for fixtures");
+    assert!(!world.path("root").exists(), "the clean-up ran: {ran}");
+}
+
+#[test]
+fn each_partition_runs_the_fixtures_that_it_needs() {
+    let world = TestWorld::new();
+    world.write("CTestTestfile.cmake", FIXTURES);
+    world.write("repaired", "");
+    let mut users = 0;
+    for partition in ["slice:1/3", "slice:2/3", "slice:3/3"] {
+        let words = [".", "--partition", partition, "-E", "user or second or plain"];
+        let ends = ends(&world, &words);
+        assert!(ends.values().all(|end| end["event"] == "ok"), "{ends:#?}");
+        let names = names(&ends);
+        if !names.contains(&"plain") {
+            users += 1;
+            assert_eq!(names.len(), 4, "{names:?}");
+            assert!(["make_root", "make_db", "drop_root"].iter().all(|name| names.contains(name)));
+        }
+    }
+    assert_eq!(users, 2);
+}

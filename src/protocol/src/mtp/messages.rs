@@ -110,6 +110,14 @@ pub struct RunShard {
     pub digest: String,
     /// Number of tests in the whole selection.
     pub selected: usize,
+    /// Number of tests of this run that are not in the partition, but set up or clean up fixtures for it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub fixture_tests: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

@@ -3,6 +3,7 @@
 //! - `catalogue`: programs and tests by uid; pure.
 //! - `entries`: merges a listing with the tests that another tool has registered.
 //! - `file_identity`: file metadata that changes when a program is rebuilt.
+//! - `fixtures`: adds the set-ups and clean-ups of required fixtures to a selection; pure.
 //! - `group_locations`: source locations of groups; pure.
 //! - `lister`: lists programs through workers.
 //! - `program_finder`: rebuilds or finds the programs of an open session.
@@ -13,6 +14,7 @@
 mod catalogue;
 mod entries;
 mod file_identity;
+mod fixtures;
 mod group_locations;
 mod lister;
 mod program_finder;
@@ -21,6 +23,7 @@ mod selection;
 mod test_entry;
 
 pub use catalogue::{Catalogue, ListingState, ProgramEntry, ProgramListing, ProgramSource, TestRef};
+pub use fixtures::add_fixture_tests;
 pub use group_locations::GroupLocation;
 pub use lister::ListingSettings;
 pub(crate) use lister::{FinishedListing, ProgramLister};

@@ -1,6 +1,8 @@
 //! Selects tests from the catalogue: by uid, by filter, or by both. Pure.
 
-use super::{Catalogue, TestRef};
+use std::borrow::Cow;
+
+use super::{Catalogue, TestRef, add_fixture_tests};
 use heeler_config::filter::GraphQuery;
 
 /// Selection of tests.
@@ -10,6 +12,21 @@ pub struct TestSelection {
     pub uids: Option<Vec<String>>,
     /// Restricts `uids` further; `None` means no restriction.
     pub filter: Option<GraphQuery>,
+}
+
+impl TestSelection {
+    /// Returns the selection with the set-ups and clean-ups of the fixtures that its tests require.
+    #[must_use]
+    pub(crate) fn with_fixtures(&self, catalogue: &Catalogue) -> Cow<'_, Self> {
+        let (chosen, missing) = select_tests(catalogue, self);
+        let selected = chosen.len();
+        let all = add_fixture_tests(catalogue, chosen);
+        if all.len() == selected {
+            return Cow::Borrowed(self);
+        }
+        let uids = all.into_iter().map(|test| catalogue.uid(test).to_owned()).chain(missing).collect();
+        Cow::Owned(Self { uids: Some(uids), filter: None })
+    }
 }
 
 /// Returns the selected tests in catalogue order, and the requested uids that no listing contains. Unknown

@@ -299,9 +299,10 @@ impl TestRequests {
         let Some(open) = self.jobs.get(&request) else { return Ok(()) };
         let tests = &open.job.request;
         let wants_debugger = self.debuggers.is_debug_run(tests.is_debug);
+        let selection = tests.selection.with_fixtures(catalogue);
         let run = RunRequest {
             run_id: &tests.run_id,
-            selection: &tests.selection,
+            selection: &selection,
             is_debugged: wants_debugger && self.debuggers.is_available(),
             has_attachments_stream: self.context.has_attachments_stream,
         };
