@@ -235,9 +235,15 @@ fn test_with_a_main_of_its_own_is_judged_by_its_exit_code() {
     fs::create_dir_all(world.path("tests")).unwrap();
     world.write("Cargo.toml", &format!("{manifest}{}{}", target("good"), target("bad")));
     world.write("src/lib.rs", "#[test]\nfn unit() {}\n");
-    world.write("tests/good.rs", "fn main() { println!(\"three checks\"); }\n");
+    // The test leaves a file, so that a start without a run is seen.
+    let started = "fn main() { std::fs::write(\"started\", \"\").unwrap(); println!(\"three checks\"); }\n";
+    world.write("tests/good.rs", started);
     world.write("tests/bad.rs", "fn main() { panic!(\"two of three\"); }\n");
+    let listed = world.run(&["list", "--cargo", "."]).assert_code(0);
+    listed.line_with(&["own::good", "1 test, command"]);
+    assert!(!world.path("started").exists(), "a listing starts no test: {listed}");
     let ran = world.run(&["run", "--cargo", ".", "--status-level", "all"]).assert_code(2);
+    assert!(world.path("started").exists(), "{ran}");
     ran.assert_stdout("2 passed, 1 failed");
     ran.line_with(&["PASS", "own::good good"]);
     ran.line_with(&["FAIL", "own::bad bad"]);

@@ -24,7 +24,7 @@ fn values_of_configured_variables_are_shown_on_request_only() {
     world.write("heeler.toml", suite);
     let failing = ["run", "-E", "test(=Math.Fail)", "--junit", "a.xml", "--report", "ctrf=b.json"];
     let hidden = world.run(&failing).assert_code(2);
-    hidden.assert_stdout("TOKEN='(hidden, see --show-env)' ./kinds");
+    hidden.assert_stdout("TOKEN=\"${TOKEN?hidden, see --show-env}\" ./kinds");
     for text in [&hidden.stdout, &hidden.stderr, &world.read("a.xml"), &world.read("b.json")] {
         assert!(!text.contains("s3cret"), "{text}");
     }

@@ -4,6 +4,10 @@ use std::fmt::Write;
 
 use heeler_protocol::control::{OsText, TestProgram};
 
+/// Value of a configured variable that is not printed, because it may be secret. In a command, the variable is
+/// taken from the shell, which stops with a message if the variable is not set there.
+pub const HIDDEN_VALUE: &str = "(hidden, see --show-env)";
+
 /// Quotes a word if necessary.
 #[must_use]
 pub(super) fn quote(word: &[u8]) -> String {
@@ -17,15 +21,21 @@ pub(super) fn quote(word: &[u8]) -> String {
     }
 }
 
-/// Quotes a word in the `$'...'` form, which can express any bytes on one line.
+/// Quotes a word with `printf`, which can express any bytes on one line in every POSIX shell. A substitution
+/// drops newlines at the end, so a word that ends with one has the form `$'…'`, which `dash` does not know.
 fn escape(word: &[u8]) -> String {
-    let mut quoted = String::from("$'");
+    let (start, end) = if word.ends_with(b"\n") { ("$'", "'") } else { ("\"$(printf -- '", "')\"") };
+    let is_format = end != "'";
+    let mut quoted = start.to_owned();
     for chunk in word.utf8_chunks() {
         for character in chunk.valid().chars() {
             match character {
                 '\n' => quoted.push_str(r"\n"),
                 '\t' => quoted.push_str(r"\t"),
-                '\'' | '\\' => quoted.extend(['\\', character]),
+                '\\' => quoted.push_str(r"\\"),
+                '%' if is_format => quoted.push_str("%%"),
+                // `bash` expands `!` between double quotes.
+                '\'' | '!' => push_octal(&mut quoted, character as u8),
                 _ if character.is_control() && character.is_ascii() => {
                     push_octal(&mut quoted, character as u8)
                 }
@@ -34,8 +44,22 @@ fn escape(word: &[u8]) -> String {
         }
         chunk.invalid().iter().for_each(|byte| push_octal(&mut quoted, *byte));
     }
-    quoted.push('\'');
+    quoted.push_str(end);
     quoted
+}
+
+/// Returns a quoted filter expression of `heeler run -E` that selects the tests with this name.
+pub(super) fn test_filter(name: &str) -> String {
+    let mut filter = String::from("test(=");
+    for character in name.chars() {
+        match character {
+            '\\' | '(' | ')' => filter.extend(['\\', character]),
+            _ if character.is_control() => filter.extend(character.escape_unicode()),
+            _ => filter.push(character),
+        }
+    }
+    filter.push(')');
+    quote(filter.as_bytes())
 }
 
 fn push_octal(quoted: &mut String, byte: u8) {
@@ -64,14 +88,27 @@ pub(super) fn environment_words(program: &TestProgram) -> Vec<String> {
     for (name, _) in program.env.iter().filter(|(_, value)| value.is_none()) {
         words.extend(["-u".to_owned(), quote(name.as_bytes())]);
     }
-    if !words.is_empty() {
+    // The shell itself sets only variables with the names of its own variables.
+    if !words.is_empty() || program.env.iter().any(|(name, _)| !is_shell_name(name.as_bytes())) {
         words.insert(0, "env".to_owned());
     }
     for (name, value) in &program.env {
         let Some(value) = value else { continue };
-        words.push(format!("{}={}", name.to_text(), quote_value(value)));
+        words.push(match is_shell_name(name.as_bytes()) {
+            true if value.as_bytes() == HIDDEN_VALUE.as_bytes() => {
+                let name = name.to_text();
+                format!("{name}=\"${{{name}?hidden, see --show-env}}\"")
+            }
+            true => format!("{}={}", name.to_text(), quote_value(value)),
+            false => quote(&[name.as_bytes(), b"=", value.as_bytes()].concat()),
+        });
     }
     words
+}
+
+fn is_shell_name(name: &[u8]) -> bool {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    name.iter().all(is_part) && name.first().is_some_and(|first| !first.is_ascii_digit())
 }
 
 /// Returns a path relative to the directory, if the path is inside it.
@@ -96,11 +133,39 @@ mod tests {
             ("a b", "'a b'"),
             ("it's", r"'it'\''s'"),
             ("ü*", "'ü*'"),
-            ("a\nb'\\\u{1}", r"$'a\nb\'\\\001'"),
+            ("a\nb'\\\u{1}", r#""$(printf -- 'a\nb\047\\\001')""#),
+            ("b\n", r"$'b\n'"),
         ] {
             assert_eq!(quote(word.as_bytes()), quoted);
         }
-        assert_eq!(quote(b"\xff"), r"$'\377'");
+        assert_eq!(quote(b"\xff"), r#""$(printf -- '\377')""#);
+    }
+
+    #[test]
+    fn shell_reads_the_quoted_word() {
+        for word in ["it's (a) $HOME `x` \"q\" \\ ü *", "-n", "a\nb'\\\u{1}%d!$HOME\"", "", "\t %s", "!"] {
+            let script = format!("printf %s {}", quote(word.as_bytes()));
+            let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), word, "{script}");
+        }
+    }
+
+    #[test]
+    fn hidden_variable_is_taken_from_the_shell_by_name() {
+        let hidden = |name: &str| (name.into(), Some(HIDDEN_VALUE.into()));
+        let env = vec![hidden("A"), hidden("b.c")];
+        let given = TestProgram { env, ..TestProgram::default() };
+        let words = environment_words(&given).join(" ");
+        assert_eq!(words, "env A=\"${A?hidden, see --show-env}\" 'b.c=(hidden, see --show-env)'");
+        let run = |variables: &[(&str, &str)]| {
+            let script = format!("({words} env)");
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &script]).env_remove("A").envs(variables.iter().copied()).output().unwrap()
+        };
+        let without = run(&[]);
+        assert!(String::from_utf8_lossy(&without.stderr).contains("A: hidden, see --show-env"));
+        assert!(!without.status.success());
+        assert!(String::from_utf8_lossy(&run(&[("A", "1 2")]).stdout).contains("A=1 2\n"));
     }
 
     #[test]

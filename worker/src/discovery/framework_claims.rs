@@ -56,6 +56,12 @@ impl RecognizedProgram {
         self.marks().is_empty() && !program.tool_env.is_empty()
     }
 
+    /// Returns whether a build tool built the program as a test and nothing in it lists tests. It must not be
+    /// started for a listing.
+    pub(super) fn has_own_main(&self, program: &TestProgram) -> bool {
+        self.claims.is_empty() && self.kind == ProgramKind::Native && !program.tool_env.is_empty()
+    }
+
     /// Returns whether the program has marks of more frameworks than a test program can have, so it must be a
     /// tool for test programs.
     pub(super) fn is_tool(&self) -> bool {

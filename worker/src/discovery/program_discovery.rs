@@ -157,6 +157,10 @@ impl ProgramDiscovery<'_> {
         // Recognize the framework, and try the claimed ones in order.
         let recognized = framework_claims::recognize(self.program).await;
         check_program(path, !recognized.claims.is_empty())?;
+        // Without a sign of a listing in it, the program would run its tests in order to list them.
+        if recognized.has_own_main(self.program) {
+            return self.list_as_command();
+        }
         check_recognized(path, &recognized)?;
         let marks = recognized.marks();
         let is_one_test = recognized.is_one_test_without_listing(self.program);

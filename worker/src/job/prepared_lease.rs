@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use heeler_adapters::{
     Adapter, AdapterInvocation, AdapterTraits, BatchSelection, CommandLineError, FrameworkVerdict,
-    InvocationChannel, RuntimeStack, SelectionScope, StackPosition,
+    HIDDEN_VALUE, InvocationChannel, RuntimeStack, SelectionScope, StackPosition,
 };
 use heeler_core::{Iteration, RecordSink};
 use heeler_protocol::control::{
@@ -297,9 +297,6 @@ impl CommandChoice<'_> {
 pub(super) fn listed_tests(batch: &RunningBatch) -> Vec<&ListedTest> {
     batch.tests().iter().map(|test| &test.listed).collect()
 }
-
-/// Replaces configured variables in printed commands, since their values may be secret.
-const HIDDEN_VALUE: &str = "(hidden, see --show-env)";
 
 /// Returns the program as printed in reproduce commands.
 fn reproduced_program(program: &TestProgram, is_environment_shown: bool) -> TestProgram {

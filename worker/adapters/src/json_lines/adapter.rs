@@ -96,7 +96,7 @@ impl Adapter for JsonLines {
         // The program needs the other side of the dialogue, so the command runs Heeler.
         let mut words = vec![shell::quote(program.path.as_bytes())];
         words.extend(["--framework", self.traits().name, "-E"].map(str::to_owned));
-        words.push(shell::quote(test.name.as_bytes()));
+        words.push(shell::test_filter(&test.name));
         if !program.args.is_empty() {
             words.push("--".to_owned());
         }
@@ -118,8 +118,9 @@ mod tests {
                 TestProgram { path: "/w/a.py".into(), cwd: "/w".into(), args, ..TestProgram::default() };
             JsonLines::Channel.reproduce_command(&program, &test)
         };
-        assert_eq!(again(&[]), "(cd /w && heeler run /w/a.py --framework json-lines -E adds)");
-        let expected = "(cd /w && heeler run /w/a.py --framework json-lines -E adds -- tests.py 'a b')";
+        assert_eq!(again(&[]), "(cd /w && heeler run /w/a.py --framework json-lines -E 'test(=adds)')");
+        let expected =
+            "(cd /w && heeler run /w/a.py --framework json-lines -E 'test(=adds)' -- tests.py 'a b')";
         assert_eq!(again(&["tests.py", "a b"]), expected);
     }
 }

@@ -27,6 +27,9 @@ const HINTS: [&[u8]; 2] = [b"include-ignored", b"test-threads"];
 /// Part of a symbol of programs that load libtest dynamically.
 const SYMBOL: &[u8] = b"4test16test_main_static";
 
+/// End of a line in the terse listing, in programs that print one with their own code.
+const LISTED_LINE: &[u8] = b": test\n";
+
 /// Each name costs its bytes, a terminator and a pointer.
 const SELECTION_LIMIT: SelectionLimit =
     SelectionLimit { budget_bytes: command::MAX_SELECTION_BYTES, overhead_bytes: 1 + size_of::<usize>() };
@@ -77,7 +80,8 @@ impl Adapter for LibtestFormat {
             (Self::Plain, _) | (_, DiscoveryTarget::Directory { .. }) => ClaimConfidence::Unclaimed,
             (Self::Events, _) if HINTS.iter().all(|hint| target.contains(hint)) => ClaimConfidence::Likely,
             (Self::Events, _) if target.contains(SYMBOL) => ClaimConfidence::Likely,
-            (Self::Events, _) => ClaimConfidence::Possible,
+            (Self::Events, _) if target.contains(LISTED_LINE) => ClaimConfidence::Possible,
+            (Self::Events, _) => ClaimConfidence::Unclaimed,
         }
     }
 

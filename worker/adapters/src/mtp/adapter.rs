@@ -175,7 +175,7 @@ impl Adapter for Mtp {
         let mut words = shell::environment_words(program);
         words.extend(["heeler", "run", "--mtp"].map(str::to_owned));
         words.push(shell::quote(application.as_bytes()));
-        words.extend(["-E".to_owned(), shell::quote(format!("test(={})", test.name).as_bytes())]);
+        words.extend(["-E".to_owned(), shell::test_filter(&test.name)]);
         format!("(cd {} && {})", shell::quote(program.cwd.as_bytes()), words.join(" "))
     }
 }

@@ -126,9 +126,11 @@ impl Adapter for Rustdoc {
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
-        let words = selection::select(&[test]).unwrap_or_default().join(" ");
-        let words = shell::quote(words.as_bytes());
-        shell::command_line(program, &format!("--test-args {words}"))
+        // The arguments that cargo passes to rustdoc are long, and name files of one build.
+        let mut words = shell::environment_words(program);
+        words.extend(["heeler", "run", "--doc", "-E"].map(str::to_owned));
+        words.push(shell::test_filter(&format!("{}::{}", program.suite, test.name)));
+        format!("(cd {} && {})", shell::quote(program.cwd.as_bytes()), words.join(" "))
     }
 }
 
