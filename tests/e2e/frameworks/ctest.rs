@@ -240,7 +240,7 @@ fn each_partition_runs_the_fixtures_that_it_needs() {
     world.write("repaired", "");
     let mut users = 0;
     for partition in ["slice:1/3", "slice:2/3", "slice:3/3"] {
-        let words = [".", "--partition", partition, "-E", "user or second or plain"];
+        let words = [".", "--partition", partition, "-E", "test(=user) or test(=second) or test(=plain)"];
         let ends = ends(&world, &words);
         assert!(ends.values().all(|end| end["event"] == "ok"), "{ends:#?}");
         let names = names(&ends);
