@@ -1,6 +1,8 @@
 //! Tests collected by pytest: `--pytest PATH…`, or `pytest = ["PATH", …]`. The tests run like
 //! `python -m pytest PATH` in the directory of the command line or of the configuration.
 
+mod root;
+
 use std::path::{Path, PathBuf};
 
 use heeler_core::SourceRequest;
@@ -13,6 +15,7 @@ use super::{
     test_source::WordUse,
 };
 use heeler_cargo::{find_program, search_path};
+use root::pytest_root;
 
 /// Name of the framework of these programs.
 const FRAMEWORK: &str = "pytest";
@@ -194,7 +197,7 @@ fn find_python(
 }
 
 /// Returns the program that runs the tests of these paths. Without a suite name, the program is named after
-/// its path, or after pytest's working directory if there are several paths.
+/// pytest's root directory.
 fn pytest_program(
     python: &Path,
     cwd: &Path,
@@ -208,9 +211,8 @@ fn pytest_program(
     };
     let tests = paths.iter().map(canonical).collect::<Result<Vec<_>, _>>()?;
     let directory = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
-    let named_after = if let [one] = tests.as_slice() { one } else { &directory };
-    let name =
-        || named_after.file_stem().map_or_else(|| FRAMEWORK.to_owned(), |name| name.display().to_string());
+    let root = || pytest_root(&directory, &tests);
+    let name = || root().file_name().map_or_else(|| FRAMEWORK.to_owned(), |name| name.display().to_string());
     let mut args = ["-m", "pytest"].map(OsText::from).to_vec();
     // Without a path, pytest reads what to collect from its configuration.
     if tests != [directory.clone()] {
@@ -245,7 +247,8 @@ mod tests {
 
     #[test]
     fn path_is_named_unless_it_is_the_working_directory() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::Builder::new().prefix("v1.2-").tempdir().unwrap();
+        let name = dir.path().file_name().and_then(|name| name.to_str()).unwrap();
         let tests = dir.path().join("unit");
         std::fs::create_dir(&tests).unwrap();
         let program =
@@ -257,12 +260,15 @@ mod tests {
         assert_eq!(args(&program("unit/..")), ["-m", "pytest"]);
         assert_eq!(
             (program("unit").suite.as_str(), program("unit").framework.as_deref()),
-            ("unit", Some("pytest"))
+            (name, Some("pytest"))
         );
         let both = ["unit", "."].map(Path::new);
         let both = pytest_program(Path::new("/python"), dir.path(), &both, None).unwrap();
         assert_eq!(args(&both), ["-m", "pytest", "unit", "."]);
-        assert_eq!(Some(both.suite.as_str()), dir.path().file_stem().and_then(|name| name.to_str()));
+        assert_eq!(both.suite, name);
+        let named =
+            pytest_program(Path::new("/python"), dir.path(), &[Path::new(".")], Some("io".to_owned()));
+        assert_eq!(named.unwrap().suite, "io");
         let error = pytest_program(Path::new("/python"), dir.path(), &[Path::new("none")], None).unwrap_err();
         assert_eq!(error.to_string(), "failed to find none");
     }
