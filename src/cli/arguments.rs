@@ -25,6 +25,7 @@ mod pytest;
 #[cfg(test)]
 mod reference;
 mod shown_results;
+mod suites;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +55,7 @@ pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
 pub(crate) use pytest::PytestArguments;
 pub(crate) use shown_results::{RunFormat, ShownResultArguments};
+pub(crate) use suites::SuiteArguments;
 
 use super::{
     debugger::DebuggerCommand,
@@ -95,6 +97,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   heeler run                             run the suites of heeler.toml, or the
                                          projects found here
+  heeler run --suite unit                run one of the suites
   heeler run build/*_test                run programs of any framework
   heeler run tests/test_io.py ./svc/...  run tests of pytest and of Go
   heeler run --cargo . --cargo-arg=--release
@@ -104,7 +107,7 @@ Examples:
   heeler run --rerun failed
 
 Filters (X is a text, =exact, ~part, /regex/ or #glob):
-  test(X) suite(X) program(X)     by name, by the program's suite or path
+  test(X) suite(X) program(X)     by name, by suite, by the program's path
   tag(NAME) tag(NAME=X)           by tags that the framework reports
   state(WORD)                     by the last recorded outcome: failed, crashed,
                                   timed-out, passed, skipped, new
@@ -401,6 +404,8 @@ pub(crate) struct ProgramArguments {
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", value_hint = ValueHint::DirPath)]
     pub ctest: Option<PathBuf>,
     #[command(flatten)]
+    pub suites: SuiteArguments,
+    #[command(flatten)]
     pub pytest: PytestArguments,
     #[command(flatten)]
     pub go: GoArguments,
@@ -411,40 +416,6 @@ pub(crate) struct ProgramArguments {
     /// Arguments for the test programs, appended to the args of heeler.toml.
     #[arg(last = true, value_name = "ARGS", help_heading = None)]
     pub program_args: Vec<String>,
-}
-
-impl ProgramArguments {
-    /// Returns the arguments for cargo.
-    #[must_use]
-    pub(crate) fn cargo_options(&self) -> Vec<String> {
-        let of = &self.cargo_targets;
-        let named = |option: &'static str, values: &[String]| -> Vec<String> {
-            values.iter().flat_map(|value| [option.to_owned(), value.clone()]).collect()
-        };
-        let flag = |option: &str, is_set: bool| is_set.then(|| option.to_owned());
-        let mut options = named("--package", &of.packages);
-        options.extend(flag("--workspace", of.is_workspace));
-        options.extend(named("--exclude", &of.excluded));
-        options.extend(flag("--release", of.is_release));
-        options.extend(named("--features", &of.features));
-        options.extend(flag("--all-features", of.has_all_features));
-        options.extend(flag("--no-default-features", of.has_no_default_features));
-        options.extend(flag("--lib", of.is_lib));
-        options.extend(flag("--bins", of.has_bins));
-        options.extend(named("--bin", &of.bins));
-        options.extend(named("--test", &of.tests));
-        options.extend(flag("--tests", of.has_tests));
-        options.extend(flag("--examples", of.has_examples));
-        options.extend(named("--example", &of.examples));
-        options.extend(flag("--benches", of.has_benches));
-        options.extend(named("--bench", &of.benches));
-        options.extend(flag("--all-targets", of.has_all_targets));
-        options.extend(flag("--doc", of.is_doc));
-        options.extend(flag("--no-doc", of.has_no_doctests));
-        options.extend(named("--profile", of.cargo_profile.as_slice()));
-        options.extend(self.cargo_args.iter().cloned());
-        options
-    }
 }
 
 /// Arguments that select tests.

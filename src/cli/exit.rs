@@ -17,7 +17,7 @@ use super::connect::JudgeError;
 pub(super) use super::exit_code::CliExitCode;
 #[cfg(feature = "mutation")]
 use super::mutate;
-use super::{mcp_filter::FilterRunError, sources::SourcesError};
+use super::{mcp_filter::FilterRunError, sources::SourcesError, suites::SuiteChoiceError};
 
 /// Error that ends a command. The messages are whole sentences.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +63,9 @@ pub(super) enum CommandError {
     /// The profile does not exist.
     #[error(transparent)]
     Profile(UnknownProfileError),
+    /// `--suite` names suites that can't be chosen.
+    #[error(transparent)]
+    Suites(SuiteChoiceError),
     /// A filter depends on the history, which is off.
     #[error("the filter \"{filter}\" needs the history, which is off (--no-history or history = false)")]
     NoHistory {
@@ -189,7 +192,9 @@ impl CommandError {
             Self::Mutate(error) => mutate::exit_code(error),
             #[cfg(feature = "connect")]
             Self::Judge(error) if error.is_refusal() => CliExitCode::CommandLine,
-            Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => CliExitCode::CommandLine,
+            Self::Config(_) | Self::Profile(_) | Self::Suites(_) | Self::NoHistory { .. } => {
+                CliExitCode::CommandLine
+            }
             Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {
                 CliExitCode::CommandLine
             }

@@ -13,6 +13,7 @@ use super::{
     run_view::{Answer, RunView, display_options},
     select::{check_filters, is_unlisted_program, select},
     sources::{DebugData, NamedSources, check_programs_exist, find_sources},
+    suites::with_chosen_suites,
 };
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
@@ -28,6 +29,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?,
     );
     let config = config.with_state_dir(&settings.state_dir);
+    let config = with_chosen_suites(config, &arguments.programs, &settings).map_err(CommandError::Suites)?;
     check_filters(&settings)?;
     let mut options = display_options(&arguments.general, &settings, DisplayStream::StandardOutput);
     let (colour, root) = (options.colour, options.root.clone());

@@ -1,7 +1,7 @@
 //! The command line: arguments, commands and display. Runs use a scheduler in this process.
 //!
 //! - `arguments`: arguments and their help; `sources`: finds the programs of arguments and suites; `select`:
-//!   filters and partitions tests.
+//!   filters and partitions tests; `suites`: chooses suites of `heeler.toml`.
 //! - `run`, `list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
 //! - `check_adapter`: checks a JSON lines adapter against its specification.
@@ -57,6 +57,7 @@ mod serve;
 mod signals;
 mod sources;
 mod start;
+mod suites;
 
 pub use doctor::CRASH_ROLE;
 pub use start::main;

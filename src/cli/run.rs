@@ -29,6 +29,7 @@ use super::{
     run_view::{Answer, RunView},
     select::{RunSelection, check_filters, is_unlisted_program},
     sources::{DebugData, NamedSources, check_programs_exist, find_sources},
+    suites::with_chosen_suites,
 };
 use heeler_config::{
     CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, RunIgnored, ShuffleMode, filter::Filter,
@@ -56,6 +57,7 @@ async fn run_tests(
     let mut settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     let config = config.with_state_dir(&settings.state_dir);
+    let config = with_chosen_suites(config, &arguments.programs, &settings).map_err(CommandError::Suites)?;
     if settings.run.shuffle == ShuffleMode::Random {
         settings.run.shuffle = ShuffleMode::Seed(random_seed());
     }
@@ -77,7 +79,8 @@ async fn run_tests(
     let named = match &rerun {
         Some(rerun) => {
             rerun.check_programs()?;
-            rerun.sources(named)
+            // The programs of the earlier run would replace the suites.
+            if arguments.programs.suites.names.is_empty() { rerun.sources(named) } else { named }
         }
         None => named,
     };

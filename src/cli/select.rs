@@ -138,14 +138,16 @@ fn filter_tests(
 ) -> Vec<TestRef> {
     let is_only_ignored = settings.program.run_ignored == RunIgnored::Only;
     tests.retain(|place| {
+        let config_suite = catalogue.config_suite(*place);
         catalogue.with_description(*place, |test| {
             // Keep an unlistable program if a filter may select any of its tests, because a run without
             // these tests has not passed.
             if is_unlisted_program(place) {
-                return settings.may_be_selected(&filter_subject(test, None));
+                return settings.may_be_selected(&filter_subject(test, config_suite, None));
             }
             let is_ignored = || test.traits.iter().any(|one| one.name == key::IGNORED_TRAIT);
-            (!is_only_ignored || is_ignored()) && settings.is_selected(&filter_subject(test, last(test.uid)))
+            (!is_only_ignored || is_ignored())
+                && settings.is_selected(&filter_subject(test, config_suite, last(test.uid)))
         })
     });
     tests
@@ -153,11 +155,13 @@ fn filter_tests(
 
 fn filter_subject<'a>(
     test: &'a NodeDescription<'a>,
+    config_suite: Option<&'a str>,
     last: Option<heeler_core::Outcome>,
 ) -> FilterSubject<'a> {
     FilterSubject {
         uid: test.uid,
         suite: test.suite,
+        config_suite,
         program: test.program.into(),
         tags: test.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
         last,

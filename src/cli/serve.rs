@@ -10,6 +10,7 @@ use super::{
     rerun,
     signals::{SignalListener, SignalRequest},
     sources::{DebugData, NamedSources, SourceFinder, find_sources, has_sources},
+    suites::with_chosen_suites,
 };
 use heeler_config::ResolvedSettings;
 use heeler_server::{
@@ -140,6 +141,7 @@ fn session_options(
     let settings =
         ResolvedSettings::resolve(&config, served.command_line()).map_err(CommandError::Profile)?;
     let config = config.with_state_dir(&settings.state_dir);
+    let config = with_chosen_suites(config, &served.programs, &settings).map_err(CommandError::Suites)?;
     let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
     let named = NamedSources::from_arguments(&served.programs);
     let sources = match front_end.finds_programs_for_each_listing() {

@@ -2,6 +2,8 @@
 
 use clap::Args;
 
+use super::ProgramArguments;
+
 /// Cargo's own options for selecting what to build, with cargo's meanings. Each of them implies `--cargo`.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Cargo")]
@@ -66,4 +68,38 @@ pub(crate) struct CargoTargetArguments {
     /// Do not run documentation tests.
     #[arg(long = "no-doc")]
     pub has_no_doctests: bool,
+}
+
+impl ProgramArguments {
+    /// Returns the arguments for cargo.
+    #[must_use]
+    pub(crate) fn cargo_options(&self) -> Vec<String> {
+        let of = &self.cargo_targets;
+        let named = |option: &'static str, values: &[String]| -> Vec<String> {
+            values.iter().flat_map(|value| [option.to_owned(), value.clone()]).collect()
+        };
+        let flag = |option: &str, is_set: bool| is_set.then(|| option.to_owned());
+        let mut options = named("--package", &of.packages);
+        options.extend(flag("--workspace", of.is_workspace));
+        options.extend(named("--exclude", &of.excluded));
+        options.extend(flag("--release", of.is_release));
+        options.extend(named("--features", &of.features));
+        options.extend(flag("--all-features", of.has_all_features));
+        options.extend(flag("--no-default-features", of.has_no_default_features));
+        options.extend(flag("--lib", of.is_lib));
+        options.extend(flag("--bins", of.has_bins));
+        options.extend(named("--bin", &of.bins));
+        options.extend(named("--test", &of.tests));
+        options.extend(flag("--tests", of.has_tests));
+        options.extend(flag("--examples", of.has_examples));
+        options.extend(named("--example", &of.examples));
+        options.extend(flag("--benches", of.has_benches));
+        options.extend(named("--bench", &of.benches));
+        options.extend(flag("--all-targets", of.has_all_targets));
+        options.extend(flag("--doc", of.is_doc));
+        options.extend(flag("--no-doc", of.has_no_doctests));
+        options.extend(named("--profile", of.cargo_profile.as_slice()));
+        options.extend(self.cargo_args.iter().cloned());
+        options
+    }
 }

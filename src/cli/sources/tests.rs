@@ -73,6 +73,7 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         mcp: vec!["node s.js".into()],
         mtp: Vec::new(),
         ctest: Some("/b".into()),
+        suites: crate::cli::arguments::SuiteArguments::default(),
         pytest: crate::cli::arguments::PytestArguments { paths: vec!["t".into()], python: Some("py".into()) },
         go: crate::cli::arguments::GoArguments {
             packages: vec!["./...".into()],

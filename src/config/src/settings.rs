@@ -135,6 +135,13 @@ impl ResolvedSettings {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.may_match(program))
     }
 
+    /// Returns whether the filters may select any tests of a configured suite, before its programs are known.
+    #[must_use]
+    pub fn may_select_suite(&self, suite: &str) -> bool {
+        let all: Vec<&str> = self.suite_tests.keys().map(String::as_str).collect();
+        self.filters.is_empty() || self.filters.iter().any(|filter| filter.may_match_suite(suite, &all))
+    }
+
     /// Returns the period after which the display reports a test as slow.
     #[must_use]
     pub fn slow_after(&self) -> Duration {

@@ -160,6 +160,7 @@ fn leave_out_unselected(
             let subject = FilterSubject {
                 uid,
                 suite: &program.suite,
+                config_suite: None,
                 program: program.path.as_str().into(),
                 tags: test.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
                 last: None,

@@ -273,3 +273,39 @@ fn unlistable_program_is_reported_if_filter_may_match() {
     }
     assert_eq!(server.exit(), Some(0));
 }
+
+/// Returns a world with a suite of two programs, a suite of commands, and a suite that fails to build.
+fn three_suites() -> TestWorld {
+    let world = two_programs();
+    world.write(
+        "heeler.toml",
+        "[[suite]]\nname = \"native\"\nprograms = [\"kinds\", \"meet\"]\n\
+         [[suite]]\nname = \"scripts\"\ncommand = \"sh\"\npattern = [\"checks/*.sh\"]\n\
+         [[suite]]\nname = \"broken\"\nprograms = [\"none\"]\nbuild = [\"false\"]\n",
+    );
+    world.write("checks/a.sh", "exit 0\n");
+    world
+}
+
+#[test]
+fn only_chosen_suites_are_built_and_listed() {
+    let world = three_suites();
+    let listed = |words: &[&str]| {
+        let ran = world.run(&[&["list", "--format", "names"], words].concat()).assert_code(0);
+        ran.stdout.lines().map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let script = set(&["scripts::checks/a.sh"]);
+    for words in [&["--suite", "scripts"][..], &["-E", "suite(scripts)"], &["-E", "suite(s*) & test(a)"]] {
+        assert_eq!(listed(words), script, "{words:?}");
+    }
+    let native = listed(&["--suite", "native"]);
+    assert!(native.contains("native::kinds::Crash.Segv") && native.contains("native::meet::Away.Deaf"));
+    assert_eq!(listed(&["-E", "suite(native)"]), native);
+    assert_eq!(listed(&["-E", "not suite(broken)"]), native.union(&script).cloned().collect());
+    // Tests of any suite may match this filter.
+    let all = world.run(&["list", "-E", "suite(scripts) | test(a)"]).assert_code(4);
+    all.assert_stderr("failed to build the suite \"broken\"");
+    world.run(&["run", "--suite", "scripts"]).assert_code(0);
+    world.run(&["run", "--suite", "script"]).assert_code(5).assert_stderr("did you mean \"scripts\"?");
+    world.run(&["run", "--suite", "scripts", "kinds"]).assert_code(5).assert_stderr("(kinds)");
+}

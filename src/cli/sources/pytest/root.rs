@@ -1,5 +1,5 @@
-//! Finds pytest's root directory, by pytest's own rules. The names of the tests are relative to this directory, so
-//! their uids do not depend on how the paths of a command line are written.
+//! Finds pytest's root directory, by pytest's own rules. The names of the tests are relative to this
+//! directory, so their uids do not depend on how the paths of a command line are written.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,8 @@ const CONFIGURATIONS: [(&str, &[&str]); 7] = [
 /// Marks the root even without configuration for pytest, if no other file does.
 const PROJECT_FILE: &str = "pyproject.toml";
 
-/// Returns the root directory of the tests in `paths`, as pytest started in `cwd` determines it. All paths are
-/// absolute and without links.
+/// Returns the root directory of the tests in `paths`, as pytest started in `cwd` determines it. All paths
+/// are absolute and without links.
 pub(super) fn pytest_root(cwd: &Path, paths: &[PathBuf]) -> PathBuf {
     let dirs: Vec<&Path> = paths.iter().map(|path| directory_of(path)).collect();
     let ancestor = common_ancestor(&dirs).unwrap_or_else(|| cwd.to_owned());

@@ -84,7 +84,7 @@ pub enum FilterPredicate {
     None,
     /// `test(…)`: matches the uid.
     Test(TextMatcher),
-    /// `suite(…)`: matches the suite name.
+    /// `suite(…)`: matches the suite name, or the name of the configured suite.
     Suite(TextMatcher),
     /// `program(…)`: matches the program path.
     Program(TextMatcher),

@@ -17,6 +17,8 @@ pub struct FilterSubject<'a> {
     /// The uid, `<suite>::<name>`.
     pub uid: &'a str,
     pub suite: &'a str,
+    /// Name of the configured suite that the test's program comes from.
+    pub config_suite: Option<&'a str>,
     pub program: Cow<'a, str>,
     /// Names and values of traits reported by the framework.
     pub tags: Vec<(&'a str, &'a str)>,
@@ -29,6 +31,27 @@ impl Filter {
     #[must_use]
     pub fn is_match(&self, subject: &FilterSubject<'_>) -> bool {
         self.expr.holds(&|predicate| predicate.holds(subject))
+    }
+
+    /// Returns whether the filter may select any tests of `suite`, one of the configured suites named `all`,
+    /// before its programs are known. A `suite(…)` with the name of configured suites means these suites.
+    #[must_use]
+    pub fn may_match_suite(&self, suite: &str, all: &[&str]) -> bool {
+        let judged = self.expr.evaluate(&|predicate| match predicate {
+            FilterPredicate::All => Some(true),
+            FilterPredicate::None => Some(false),
+            FilterPredicate::Suite(text) if text.matches_suffix(suite, "::") => Some(true),
+            // A part of a name or a regular expression may match other suites by the names of their programs.
+            FilterPredicate::Suite(text @ (TextMatcher::Equals(_) | TextMatcher::Glob(_))) => {
+                all.iter().any(|name| text.matches_suffix(name, "::")).then_some(false)
+            }
+            FilterPredicate::Suite(_)
+            | FilterPredicate::Program(_)
+            | FilterPredicate::Test(_)
+            | FilterPredicate::Tag { .. }
+            | FilterPredicate::State(_) => None,
+        });
+        judged != Some(false)
     }
 
     /// Returns whether the filter may select any tests of a program that could not be listed.
@@ -51,7 +74,10 @@ impl FilterPredicate {
             Self::All => true,
             Self::None => false,
             Self::Test(text) => text.matches_suffix(subject.uid, "::"),
-            Self::Suite(text) => text.matches_suffix(subject.suite, "::"),
+            Self::Suite(text) => {
+                let mut names = [Some(subject.suite), subject.config_suite].into_iter().flatten();
+                names.any(|name| text.matches_suffix(name, "::"))
+            }
             Self::Program(text) => text.matches_suffix(&subject.program, "/"),
             Self::Tag { key, value } => subject.tags.iter().any(|(name, found)| {
                 key.matches_whole(name) && value.as_ref().is_none_or(|value| value.matches_whole(found))

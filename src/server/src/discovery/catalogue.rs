@@ -300,6 +300,12 @@ impl Catalogue {
         &self.programs[place.program].source.program.suite
     }
 
+    /// Returns the name of the configured suite that a test's program comes from.
+    #[must_use]
+    pub fn config_suite(&self, place: TestRef) -> Option<&str> {
+        self.programs[place.program].source.config_suite.as_deref()
+    }
+
     /// Returns a test's path in the test tree. A program whose listing failed is a suite without cases.
     #[must_use]
     pub fn path(&self, place: TestRef) -> TestPath<'_> {

@@ -52,7 +52,11 @@ impl ListingSettings {
     /// Returns the crash capture settings for listing a suite's program.
     fn capture(&self, suite: Option<&str>) -> Option<ListingCapture> {
         let session = self.session.as_ref()?;
-        let subject = FilterSubject { suite: suite.unwrap_or_default(), ..FilterSubject::default() };
+        let subject = FilterSubject {
+            suite: suite.unwrap_or_default(),
+            config_suite: suite,
+            ..FilterSubject::default()
+        };
         let settings = session.for_test(suite, &subject);
         let mode = match settings.crash_capture {
             CrashCapture::Off => None,

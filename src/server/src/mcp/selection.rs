@@ -74,6 +74,7 @@ fn select(catalogue: &Catalogue, settings: &ResolvedSettings, filter: &str) -> R
             let subject = FilterSubject {
                 uid: test.uid,
                 suite: test.suite,
+                config_suite: catalogue.config_suite(*place),
                 program: test.program.into(),
                 tags: test.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
                 last: outcomes.get(test.uid).copied(),

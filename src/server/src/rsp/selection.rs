@@ -96,6 +96,7 @@ fn filter_tests(
         let subject = FilterSubject {
             uid,
             suite: &program.suite,
+            config_suite: catalogue.config_suite(*test),
             program: program.path.to_text(),
             tags: entry.map(|entry| entry.traits().collect()).unwrap_or_default(),
             last: history.outcome_of(uid),

@@ -381,9 +381,11 @@ fn plan_test(
         listed.skip = None;
     }
     // Resolve the settings that apply to this test.
+    let config_suite = entry.source.config_suite.as_deref();
     let subject = FilterSubject {
         uid: &uid,
         suite,
+        config_suite,
         program: entry.source.program.path.to_text(),
         tags: listed.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
         last: of.history.outcome_of(&uid),
@@ -392,7 +394,7 @@ fn plan_test(
         ListingState::Listed { selection_limit, .. } => *selection_limit,
         ListingState::Broken { .. } | ListingState::Unknown => None,
     };
-    let settings = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
+    let settings = of.settings.for_test(config_suite, &subject);
     let costs = &mut programs.costs[program];
     // Tests in one process run one after another, including tests rerun after the process dies.
     let one = (costs.process.is_one_batch && !settings.is_isolated).then_some(NonZeroU32::MIN);

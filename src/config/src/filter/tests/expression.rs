@@ -9,6 +9,7 @@ fn subject(uid: &str) -> FilterSubject<'_> {
     FilterSubject {
         uid,
         suite: "kennel::night_watch",
+        config_suite: Some("herd"),
         program: Cow::Borrowed("/src/build/parser_test"),
         tags: vec![("speed", "fast"), ("owner", "a=b"), ("net", "")],
         last: Some(Outcome::Failed),
@@ -73,6 +74,44 @@ fn unlisted_tests_may_match_with_their_program() {
         ("none()", false),
     ] {
         assert_eq!(filter(text).may_match(&program), may, "{text}");
+    }
+}
+
+#[test]
+fn suite_is_named_by_the_uid_or_the_configuration() {
+    for (text, expected) in [
+        ("suite(herd)", true),
+        ("suite(h*d) & suite(night_watch)", true),
+        ("suite(=kennel::night_watch)", true),
+        ("suite(~er)", true),
+        ("suite(kennel)", false),
+        ("not suite(herd)", false),
+    ] {
+        assert_eq!(filter(text).is_match(&subject("a")), expected, "{text}");
+        assert_eq!(filter(text).may_match(&subject("a")), expected, "{text}");
+    }
+}
+
+#[test]
+fn filter_may_match_configured_suites_by_their_names() {
+    let all = ["unit", "net", "net::go"];
+    for (text, expected) in [
+        ("suite(unit)", &["unit"][..]),
+        ("suite(go)", &["net::go"]),
+        ("suite(n*)", &["net", "net::go"]),
+        ("not suite(=unit) & test(a)", &["net", "net::go"]),
+        ("suite(unit) & suite(net)", &[]),
+        ("none()", &[]),
+        ("suite(/^unit$/)", &all),
+        ("suite(parser_test)", &all),
+        ("suite(unit) | state(failed)", &all),
+        ("not suite(unit) | program(a) & tag(b)", &all),
+        ("all()", &all),
+        ("unit", &all),
+    ] {
+        let filter = filter(text);
+        let found: Vec<_> = all.into_iter().filter(|name| filter.may_match_suite(name, &all)).collect();
+        assert_eq!(found, expected, "{text}");
     }
 }
 
