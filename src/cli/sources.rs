@@ -31,7 +31,7 @@ use heeler_server::discovery::ProgramSource;
 use cargo::CargoSource;
 use command::CommandSource;
 use ctest::{CtestSource, is_ctest_folder};
-pub(super) use detect::{FoundProjects, configuration_text, find_projects};
+pub(super) use detect::{FoundProjects, configuration_text};
 pub(super) use finder::SourceFinder;
 use go::GoSource;
 use mcp::McpSource;
@@ -252,6 +252,11 @@ fn find_named_sources(
         }
     }
     Ok(sources)
+}
+
+/// Returns the projects in a directory and its first two levels.
+pub(super) fn find_projects(top: &Path) -> FoundProjects {
+    detect::find_projects(TEST_SOURCES, top)
 }
 
 /// Returns the programs of a request that belongs to no suite.

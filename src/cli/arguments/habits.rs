@@ -1,5 +1,5 @@
-//! Translates options of pytest, `go test`, doctest, Boost.Test and libtest that have the same meaning in Heeler
-//! under another name. Options without an equal are answered by [`super::other_tools`].
+//! Translates options of pytest, `go test`, doctest, Boost.Test and libtest that have the same meaning in
+//! Heeler under another name. Options without an equal are answered by [`super::other_tools`].
 
 use std::ffi::OsString;
 

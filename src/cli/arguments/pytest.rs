@@ -13,7 +13,7 @@ pub(crate) struct PytestArguments {
     #[arg(id = "pytest", long = "pytest", value_name = "PATH", num_args = 0.., default_missing_value = ".",
           value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Python interpreter that runs pytest (default: the one in VIRTUAL_ENV or beside the project in .venv, or
+    /// Python interpreter that runs pytest (default: the one of VIRTUAL_ENV, of .venv beside the project, or
     /// python3); implies --pytest.
     #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
     pub python: Option<String>,

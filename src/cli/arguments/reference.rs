@@ -188,7 +188,7 @@ fn takes_words(argument: &Arg) -> bool {
 /// Returns the page about exit codes.
 fn render_exit_codes_page() -> String {
     let rows = CliExitCode::MEANINGS.iter().map(|(code, meaning)| format!("| {code} | {meaning} |\n"));
-    EXIT_CODES_PAGE_HEAD.to_owned() + &&rows.collect::<String>() + EXIT_CODES_OF_PEERS
+    EXIT_CODES_PAGE_HEAD.to_owned() + &rows.collect::<String>() + EXIT_CODES_OF_PEERS
 }
 
 #[track_caller]

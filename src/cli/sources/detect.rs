@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use heeler_core::SourceRequest;
 
-use super::{TEST_SOURCES, programs::SKIPPED_DIRECTORIES};
+use super::test_source::TestSource;
 
 /// A project found in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +91,8 @@ const LEVELS: usize = 2;
 const MAX_DIRECTORIES: usize = 2_000;
 /// Maximum number of names of one directory that are read.
 const MAX_NAMES: usize = 10_000;
+/// Directories of build tools and package managers without test programs of the user.
+pub(super) const SKIPPED_DIRECTORIES: [&str; 3] = ["CMakeFiles", "node_modules", "_deps"];
 /// Directories with copies, results and test data of others, in addition to [`SKIPPED_DIRECTORIES`].
 const FOREIGN_DIRECTORIES: [&str; 11] = [
     "target",
@@ -108,12 +110,12 @@ const FOREIGN_DIRECTORIES: [&str; 11] = [
 
 /// Returns the projects in `top` and in its first two levels of directories. Of nested projects of one kind
 /// the outer one counts, because its tool finds what is below.
-pub(in crate::cli) fn find_projects(top: &Path) -> FoundProjects {
+pub(super) fn find_projects(registry: &[&dyn TestSource], top: &Path) -> FoundProjects {
     let mut found = FoundProjects::default();
     let mut owned: Vec<(&'static str, PathBuf)> = Vec::new();
     for dir in directories(top) {
         let site = Site { top, dir: &dir };
-        for source in TEST_SOURCES {
+        for source in registry {
             let is_inside =
                 owned.iter().any(|(name, outer)| *name == source.name() && dir.starts_with(outer));
             if is_inside {
@@ -192,90 +194,4 @@ pub(in crate::cli) fn configuration_text(found: &FoundProjects) -> String {
 fn quoted(text: &str) -> String {
     // A string of JSON is a string of TOML.
     serde_json::Value::from(text).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn write(dir: &Path, files: &[(&str, &str)]) {
-        for (name, text) in files {
-            let path = dir.join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-    }
-
-    fn summary(dir: &Path) -> Vec<String> {
-        let found = find_projects(dir);
-        let lines = found.projects.iter().map(|one| format!("{} ({})", one.title, one.reason));
-        lines.chain(found.unusable).collect()
-    }
-
-    #[test]
-    fn projects_of_every_kind_are_found_with_a_reason() {
-        let dir = tempfile::tempdir().unwrap();
-        write(
-            dir.path(),
-            &[
-                ("Cargo.toml", "[workspace]\n"),
-                ("crates/a/Cargo.toml", "[package]\n"),
-                ("svc/go.mod", "module svc\n"),
-                ("py/pyproject.toml", "[tool.pytest.ini_options]\n"),
-                ("py/tests/test_a.py", ""),
-                ("native/CMakeLists.txt", ""),
-                ("native/build/CTestTestfile.cmake", ""),
-                ("native/build/sub/CTestTestfile.cmake", ""),
-                ("web/package.json", "{}"),
-                ("target/x/go.mod", "module generated\n"),
-                ("deep/er/still/go.mod", "module too_deep\n"),
-            ],
-        );
-        assert_eq!(
-            summary(dir.path()),
-            [
-                "Cargo workspace (Cargo.toml)",
-                "CTest tests in native/build (native/build/CTestTestfile.cmake)",
-                "pytest in py (py/pyproject.toml)",
-                "Go module in svc (svc/go.mod)",
-                "web/package.json: Heeler does not run JavaScript tests",
-            ]
-        );
-    }
-
-    #[test]
-    fn tests_of_python_need_no_configuration() {
-        let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &[("tests/unit/test_a.py", ""), ("setup.cfg", "[metadata]\n"), ("tools/x.py", "")]);
-        assert_eq!(summary(dir.path()), ["pytest (tests/unit/test_a.py)"]);
-        write(dir.path(), &[("setup.cfg", "[tool:pytest]\n")]);
-        assert_eq!(summary(dir.path()), ["pytest (setup.cfg)"]);
-    }
-
-    #[test]
-    fn newest_build_folder_of_a_cmake_project_counts_and_a_missing_one_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &[("CMakeLists.txt", "enable_testing()\n")]);
-        let lines = summary(dir.path());
-        assert!(lines[0].contains("cmake -B build"), "{lines:?}");
-        write(dir.path(), &[("old/CTestTestfile.cmake", ""), ("new/CTestTestfile.cmake", "")]);
-        let old =
-            std::fs::File::options().write(true).open(dir.path().join("old/CTestTestfile.cmake")).unwrap();
-        old.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-        assert_eq!(
-            summary(dir.path()),
-            ["CTest tests in new (new/CTestTestfile.cmake; the newest of new, old)"]
-        );
-    }
-
-    #[test]
-    fn suites_have_distinct_names_and_quoted_values() {
-        let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &[("a\"b/go.mod", "module a\n"), ("c/go.mod", "module c\n")]);
-        let text = configuration_text(&find_projects(dir.path()));
-        let config = heeler_config::Config::parse(&dir.path().join("heeler.toml"), &text).unwrap();
-        let names: Vec<_> = config.suites.iter().map(|suite| suite.name.as_str()).collect();
-        assert_eq!(names, ["go", "go-2"]);
-        assert_eq!(config.suites[0].source.arguments[1].to_text(), "./a\"b/...");
-    }
 }

@@ -14,7 +14,7 @@ use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
     super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
-    is_ctest_folder,
+    detect::SKIPPED_DIRECTORIES, is_ctest_folder,
 };
 
 /// Arguments: paths or globs. In a directory, or among the matches of a glob on the command line, only files
@@ -134,8 +134,6 @@ fn remove_repeated(paths: &mut Vec<PathBuf>) {
     });
 }
 
-/// Directories of build tools and package managers without test programs of the user.
-pub(super) const SKIPPED_DIRECTORIES: [&str; 3] = ["CMakeFiles", "node_modules", "_deps"];
 /// Maximum number of directory entries searched, so that searching a directory like `/` ends.
 const MAX_ENTRIES: usize = 200_000;
 

@@ -113,7 +113,7 @@ fn file_of_node_id(word: &Path) -> PathBuf {
     }
 }
 
-/// Files that configure pytest, and the mark in each; an empty mark means that the file's existence is enough.
+/// Files that configure pytest, and the mark in each; with an empty mark, the file's existence is enough.
 const CONFIGURATION_FILES: [(&str, &str); 6] = [
     ("pytest.toml", ""),
     ("pytest.ini", ""),
@@ -168,8 +168,8 @@ pub(in crate::cli) fn find_interpreter(named: Option<&str>, cwd: &Path) -> Resul
     find_python(named, virtual_environment.as_deref(), cwd)
 }
 
-/// Returns the virtual environment in `.venv` or `venv` of the directory or of a directory above it, up to the
-/// root of the workspace.
+/// Returns the virtual environment in `.venv` or `venv` of the directory or of a directory above it, up to
+/// the root of the workspace.
 fn environment_beside(cwd: &Path) -> Option<PathBuf> {
     let root = heeler_sys::workspace::workspace_root(cwd, std::env::home_dir().as_deref());
     let root = root.as_deref().unwrap_or(cwd);

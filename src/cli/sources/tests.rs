@@ -110,3 +110,80 @@ fn each_key_of_a_suite_names_a_source_of_the_registry() {
         assert_eq!(config.suites[0].source.source, source.name());
     }
 }
+
+fn write(dir: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+fn summary(dir: &Path) -> Vec<String> {
+    let found = find_projects(dir);
+    let lines = found.projects.iter().map(|one| format!("{} ({})", one.title, one.reason));
+    lines.chain(found.unusable).collect()
+}
+
+#[test]
+fn projects_of_every_kind_are_found_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        dir.path(),
+        &[
+            ("Cargo.toml", "[workspace]\n"),
+            ("crates/a/Cargo.toml", "[package]\n"),
+            ("svc/go.mod", "module svc\n"),
+            ("py/pyproject.toml", "[tool.pytest.ini_options]\n"),
+            ("py/tests/test_a.py", ""),
+            ("native/CMakeLists.txt", ""),
+            ("native/build/CTestTestfile.cmake", ""),
+            ("native/build/sub/CTestTestfile.cmake", ""),
+            ("web/package.json", "{}"),
+            ("target/x/go.mod", "module generated\n"),
+            ("deep/er/still/go.mod", "module too_deep\n"),
+        ],
+    );
+    assert_eq!(
+        summary(dir.path()),
+        [
+            "Cargo workspace (Cargo.toml)",
+            "CTest tests in native/build (native/build/CTestTestfile.cmake)",
+            "pytest in py (py/pyproject.toml)",
+            "Go module in svc (svc/go.mod)",
+            "web/package.json: Heeler does not run JavaScript tests",
+        ]
+    );
+}
+
+#[test]
+fn tests_of_python_need_no_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &[("tests/unit/test_a.py", ""), ("setup.cfg", "[metadata]\n"), ("tools/x.py", "")]);
+    assert_eq!(summary(dir.path()), ["pytest (tests/unit/test_a.py)"]);
+    write(dir.path(), &[("setup.cfg", "[tool:pytest]\n")]);
+    assert_eq!(summary(dir.path()), ["pytest (setup.cfg)"]);
+}
+
+#[test]
+fn newest_build_folder_of_a_cmake_project_counts_and_a_missing_one_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &[("CMakeLists.txt", "enable_testing()\n")]);
+    let lines = summary(dir.path());
+    assert!(lines[0].contains("cmake -B build"), "{lines:?}");
+    write(dir.path(), &[("old/CTestTestfile.cmake", ""), ("new/CTestTestfile.cmake", "")]);
+    let old = std::fs::File::options().write(true).open(dir.path().join("old/CTestTestfile.cmake")).unwrap();
+    old.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(summary(dir.path()), ["CTest tests in new (new/CTestTestfile.cmake; the newest of new, old)"]);
+}
+
+#[test]
+fn suites_have_distinct_names_and_quoted_values() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &[("a\"b/go.mod", "module a\n"), ("c/go.mod", "module c\n")]);
+    let text = configuration_text(&find_projects(dir.path()));
+    let config = heeler_config::Config::parse(&dir.path().join("heeler.toml"), &text).unwrap();
+    let names: Vec<_> = config.suites.iter().map(|suite| suite.name.as_str()).collect();
+    assert_eq!(names, ["go", "go-2"]);
+    assert_eq!(config.suites[0].source.arguments[1].to_text(), "./a\"b/...");
+}

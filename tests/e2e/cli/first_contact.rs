@@ -273,8 +273,11 @@ fn write_mixed_repository(world: &TestWorld) {
 
 #[test]
 fn projects_of_a_mixed_repository_are_found_run_and_written_down() {
+    let Some(python) = crate::frameworks::pytest::python() else { return };
     let world = TestWorld::new();
     write_mixed_repository(&world);
+    // The virtual environment of pytest lies beside the project.
+    std::os::unix::fs::symlink(python.ancestors().nth(2).unwrap(), world.path("py/.venv")).unwrap();
     let expect_all = |args: &[&str]| {
         let ran = world.run(args).assert_code(2);
         ran.assert_stdout("3 passed, 3 failed");

@@ -73,6 +73,7 @@ fn check_error(text: &str, error: &FilterError) {
 
 fn subjects() -> [FilterSubject<'static>; 3] {
     let unit = FilterSubject {
+        config_suite: None,
         uid: "unit::Parser.Reads",
         suite: "unit",
         program: Cow::Borrowed("build/unit_test"),

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use heeler_protocol::control::{OsText, TestProgram};
 
-/// Value of a configured variable that is not printed, because it may be secret. In a command, the variable is
-/// taken from the shell, which stops with a message if the variable is not set there.
+/// Value of a configured variable that is not printed, because it may be secret. In a command, the variable
+/// is taken from the shell, which stops with a message if the variable is not set there.
 pub const HIDDEN_VALUE: &str = "(hidden, see --show-env)";
 
 /// Quotes a word if necessary.
@@ -122,6 +122,7 @@ fn quote_value(value: &OsText) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the tests paste the commands into a real shell")]
 mod tests {
     use super::*;
 
