@@ -38,7 +38,7 @@ const HABITS: &[(&str, Translation)] = &[
     ("--junitxml", Renamed("--junit")),
     ("--junit-xml", Renamed("--junit")),
     // go test
-    ("-run", Value("--filter", |pattern| format!("test(/{}/)", pattern.replace('/', "[^/]*\\/[^/]*")))),
+    ("-run", Value("--filter", filter_of_go)),
     ("-race", Words(&["--go-arg=-race"])),
     ("-tags", Value("--go-arg", |tags| format!("-tags={tags}"))),
     ("-count", Renamed("--repeat")),
@@ -190,8 +190,10 @@ impl LibtestArguments {
     /// Returns the words for Heeler, and the words for the programs.
     fn into_words(self) -> (Vec<OsString>, Vec<OsString>) {
         let Self { names, skipped, is_exact, options: mut own, others } = self;
-        let kind = if is_exact { "=" } else { "~" };
-        let named = |name: &String| format!("test({kind}{})", escaped(name));
+        let named = |name: &String| match is_exact {
+            true => format!("test(={})", escaped(name)),
+            false => filter_of_part(name, false),
+        };
         let mut filter = names.iter().map(named).collect::<Vec<_>>().join(" | ");
         for name in &skipped {
             filter = match filter.as_str() {
@@ -220,18 +222,43 @@ fn takes_next_word(word: &str) -> bool {
     OPTIONS_WITH_ANY_VALUE.contains(&word)
 }
 
+/// Translates a pattern of `go test -run` into a filter. A filter's expression is compared with the uid, so that
+/// the name begins after `::`.
+fn filter_of_go(pattern: &str) -> String {
+    let mut anchored = String::new();
+    let mut before = ' ';
+    for letter in pattern.chars() {
+        match letter {
+            '^' if !matches!(before, '[' | '\\') => anchored.push_str("::"),
+            '/' => anchored.push_str("[^/]*\\/[^/]*"),
+            other => anchored.push(other),
+        }
+        before = letter;
+    }
+    match anchored.contains("::") {
+        true => format!("test(/{anchored}/)"),
+        false => format!("test(/::.*(?:{anchored})/)"),
+    }
+}
+
+/// Returns a filter for names that contain a text, in either case if `is_any_case`. The suite's name, which
+/// precedes the first `::`, does not count.
+fn filter_of_part(part: &str, is_any_case: bool) -> String {
+    let escape = |one: char| match one.is_alphanumeric() || one == '_' {
+        true => one.to_string(),
+        false => format!("\\{one}"),
+    };
+    let flag = if is_any_case { "(?i)" } else { "" };
+    format!("test(/{flag}::.*{}/)", part.chars().map(escape).collect::<String>())
+}
+
 /// Translates pytest's expressions of words (`io and not (slow or net)`) into a filter. A word matches names
 /// that contain it, as in pytest.
 fn filter_of_words(expression: &str, function: &str) -> String {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ");
     let words = spaced.split_whitespace().map(|word| match word {
         "and" | "or" | "not" | "(" | ")" => word.to_owned(),
-        _ if function == "test" => {
-            let escaped = word.chars().map(|one| {
-                if one.is_alphanumeric() || one == '_' { one.to_string() } else { format!("\\{one}") }
-            });
-            format!("test(/(?i){}/)", escaped.collect::<String>())
-        }
+        _ if function == "test" => filter_of_part(word, true),
         _ => format!("{function}({word})"),
     });
     words.collect::<Vec<_>>().join(" ")
@@ -255,12 +282,12 @@ mod tests {
             ("heeler run -n4 --maxfail 2 --junitxml o.xml", "heeler run --jobs=4 --max-fail=2 --junit=o.xml"),
             (
                 "heeler list -k 'io and not (slow or net)'",
-                "heeler list --filter=test(/(?i)io/) and not ( test(/(?i)slow/) or test(/(?i)net/) )",
+                "heeler list --filter=test(/(?i)::.*io/) and not ( test(/(?i)::.*slow/) or test(/(?i)::.*net/) )",
             ),
             ("heeler run -m 'slow'", "heeler run --filter=tag(slow)"),
             (
                 "heeler run ./... -run '^TestA$' -race -count=3",
-                "heeler run ./... --filter=test(/^TestA$/) --go-arg=-race --repeat=3",
+                "heeler run ./... --filter=test(/::TestA$/) --go-arg=-race --repeat=3",
             ),
             ("heeler run -short -tags net", "heeler run --go-arg=-tags=net -- -test.short"),
             ("heeler run a -short -- -x", "heeler run a -- -test.short -x"),
@@ -280,11 +307,11 @@ mod tests {
             ),
             (
                 "heeler run --package=a -- --nocapture one two",
-                "heeler run --package=a --no-capture --filter=test(~one) | test(~two)",
+                "heeler run --package=a --no-capture --filter=test(/::.*one/) | test(/::.*two/)",
             ),
             (
                 "heeler run --cargo -- one --skip slow",
-                "heeler run --cargo --filter=(test(~one)) & not test(~slow)",
+                "heeler run --cargo --filter=(test(/::.*one/)) & not test(/::.*slow/)",
             ),
             (
                 "heeler run --test it -- '' --exact 'a (line 3)'",

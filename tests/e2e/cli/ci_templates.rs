@@ -100,7 +100,7 @@ fn action_reports_failures_in_annotations_summary_output_and_junit() {
     assert!(format!("{}{}", ran.stdout, ran.stderr).contains("::error "), "{ran:?}");
     assert_eq!(runner.world.read("output"), "exit-code=2\n");
     let summary = runner.world.read("summary");
-    assert!(summary.starts_with("### FAILED 1 of ") && summary.contains("Math.Fail"), "{summary}");
+    assert!(summary.starts_with("### FAILED 2 of ") && summary.contains("Math.Fail"), "{summary}");
     assert!(summary.contains(" failed") && !summary.contains('\u{1b}'), "{summary}");
     assert!(runner.world.read("heeler-junit.xml").contains("<failure"), "the report");
 }

@@ -283,6 +283,7 @@ fn three_suites() -> TestWorld {
          [[suite]]\nname = \"scripts\"\ncommand = \"sh\"\npattern = [\"checks/*.sh\"]\n\
          [[suite]]\nname = \"broken\"\nprograms = [\"none\"]\nbuild = [\"false\"]\n",
     );
+    std::fs::create_dir(world.path("checks")).unwrap();
     world.write("checks/a.sh", "exit 0\n");
     world
 }
