@@ -222,8 +222,8 @@ fn takes_next_word(word: &str) -> bool {
     OPTIONS_WITH_ANY_VALUE.contains(&word)
 }
 
-/// Translates a pattern of `go test -run` into a filter. A filter's expression is compared with the uid, so that
-/// the name begins after `::`.
+/// Translates a pattern of `go test -run` into a filter. A filter's expression is compared with the uid, so
+/// that the name begins after `::`.
 fn filter_of_go(pattern: &str) -> String {
     let mut anchored = String::new();
     let mut before = ' ';
