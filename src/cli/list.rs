@@ -12,7 +12,7 @@ use super::{
     run_output::RunOutput,
     run_view::{Answer, RunView, display_options},
     select::{check_filters, is_unlisted_program, select},
-    sources::{DebugData, NamedSources, check_programs_exist, find_sources},
+    sources::{DebugData, NamedSources, find_sources},
     suites::with_chosen_suites,
 };
 use heeler_config::ResolvedSettings;
@@ -37,8 +37,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     let mut display = RunDisplay::new(options, DisplayStream::StandardError.writer());
     // Find the test programs.
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
-    check_programs_exist(&arguments.programs).map_err(CommandError::Sources)?;
-    let named = NamedSources::from_arguments(&arguments.programs);
+    let named = NamedSources::of_existing(&arguments.programs).map_err(CommandError::Sources)?;
     let sources =
         find_sources(&config, &named, DebugData::Omitted, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {

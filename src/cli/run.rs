@@ -28,7 +28,7 @@ use super::{
     run_output::{EndedRun, RunOutput, run_display_options, with_run_events},
     run_view::{Answer, RunView},
     select::{RunSelection, check_filters, is_unlisted_program},
-    sources::{DebugData, NamedSources, check_programs_exist, find_sources},
+    sources::{DebugData, NamedSources, find_sources},
     suites::with_chosen_suites,
 };
 use heeler_config::{
@@ -74,8 +74,7 @@ async fn run_tests(
     let mut say = |label: &str, words: &str| display.show_build_step(label, words, Instant::now());
     // Find and build the test programs.
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
-    check_programs_exist(&arguments.programs).map_err(CommandError::Sources)?;
-    let named = NamedSources::from_arguments(&arguments.programs);
+    let named = NamedSources::of_existing(&arguments.programs).map_err(CommandError::Sources)?;
     let named = match &rerun {
         Some(rerun) => {
             rerun.check_programs()?;

@@ -67,7 +67,20 @@ pub(super) struct NamedSources {
 impl NamedSources {
     /// Returns the sources named by the arguments.
     pub(super) fn from_arguments(arguments: &ProgramArguments) -> Self {
-        let (arguments, further) = &assign_words(arguments);
+        Self::of_assigned(&assign_words(arguments))
+    }
+
+    /// Returns the sources named by the arguments, checked before any program runs.
+    ///
+    /// # Errors
+    /// See [`check_programs_exist`].
+    pub(super) fn of_existing(arguments: &ProgramArguments) -> Result<Self, SourcesError> {
+        let assigned = assign_words(arguments);
+        check_programs_exist(&assigned.0.programs)?;
+        Ok(Self::of_assigned(&assigned))
+    }
+
+    fn of_assigned((arguments, further): &(ProgramArguments, Vec<SourceRequest>)) -> Self {
         let request = |source: &&dyn TestSource| {
             Some(SourceRequest::new(source.name(), source.command_line_arguments(arguments)?))
         };
@@ -116,11 +129,10 @@ fn assign_words(arguments: &ProgramArguments) -> (ProgramArguments, Vec<SourceRe
 /// # Errors
 /// None of the programs exists; or a missing program has no `/` in its name, so it is more likely a test
 /// name.
-pub(super) fn check_programs_exist(arguments: &ProgramArguments) -> Result<(), SourcesError> {
-    let (arguments, _) = &assign_words(arguments);
+fn check_programs_exist(programs: &[PathBuf]) -> Result<(), SourcesError> {
     let missing = |path: &&PathBuf| !path.exists() && !is_glob(&path.to_string_lossy());
-    let all: Vec<&PathBuf> = arguments.programs.iter().filter(missing).collect();
-    let is_none_left = all.len() == arguments.programs.len();
+    let all: Vec<&PathBuf> = programs.iter().filter(missing).collect();
+    let is_none_left = all.len() == programs.len();
     match all.into_iter().find(|path| is_none_left || !has_slash(path)) {
         Some(path) => Err(SourcesError::NoProgram { path: path.clone(), hint: hint_about_missing(path) }),
         None => Ok(()),
@@ -175,6 +187,19 @@ pub(super) fn find_sources(
 struct BuildContext<'a> {
     debug_data: DebugData,
     supervision: BuildSupervision<'a>,
+}
+
+impl<'a> BuildContext<'a> {
+    /// Returns the context of a request from a suite, or from the command line with its framework.
+    fn source_context(
+        self,
+        config: &'a Config,
+        suite: Option<&'a SuiteConfig>,
+        framework: Option<&'a str>,
+    ) -> SourceContext<'a> {
+        let Self { debug_data, supervision } = self;
+        SourceContext { config, suite, framework, debug_data, supervision }
+    }
 }
 
 /// Does the work of [`find_sources`] with supervised builds.
@@ -267,11 +292,19 @@ fn request_sources(
     build: BuildContext<'_>,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
-    let BuildContext { debug_data, supervision } = build;
-    let framework = named.framework.as_deref();
-    let context = SourceContext { config, suite: None, framework, debug_data, supervision };
-    let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
-    Ok(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }).collect())
+    let context = build.source_context(config, None, named.framework.as_deref());
+    program_sources(request, &context, display)
+}
+
+/// Returns the programs of a request, each with the name of the context's suite.
+fn program_sources(
+    request: &SourceRequest,
+    context: &SourceContext<'_>,
+    display: PhaseDisplay<'_>,
+) -> Result<Vec<ProgramSource>, SourcesError> {
+    let config_suite = context.suite.map(|suite| suite.name.clone());
+    let programs = resolve_request(TEST_SOURCES, request, context, display)?.into_iter();
+    Ok(programs.map(|program| ProgramSource { program, config_suite: config_suite.clone() }).collect())
 }
 
 fn resolve_request(
@@ -291,22 +324,17 @@ fn suite_sources(
     build: BuildContext<'_>,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
-    let BuildContext { debug_data, supervision } = build;
-    if let Some(build) = &suite.build {
-        display("Building", &format!("{}: {}", suite.name, build.join(" ")));
-        run_build_command(build, &config.dir, supervision)
+    if let Some(command) = &suite.build {
+        display("Building", &format!("{}: {}", suite.name, command.join(" ")));
+        run_build_command(command, &config.dir, build.supervision)
             .map_err(|source| SourcesError::Build { suite: suite.name.clone(), source })?;
     }
-    let context = SourceContext { config, suite: Some(suite), framework: None, debug_data, supervision };
-    let mut programs = resolve_request(TEST_SOURCES, &suite.source, &context, display)?;
-    for program in &mut programs {
-        apply_suite_settings(suite, program);
+    let mut sources =
+        program_sources(&suite.source, &build.source_context(config, Some(suite), None), display)?;
+    for source in &mut sources {
+        apply_suite_settings(suite, &mut source.program);
     }
-    let config_suite = Some(suite.name.clone());
-    Ok(programs
-        .into_iter()
-        .map(|program| ProgramSource { program, config_suite: config_suite.clone() })
-        .collect())
+    Ok(sources)
 }
 
 fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {

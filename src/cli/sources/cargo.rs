@@ -49,8 +49,7 @@ impl TestSource for CargoSource {
 
     fn project_in(&self, site: Site<'_>) -> Option<Sighting> {
         // Cargo itself looks for the manifest in the directories above.
-        let mut above = site.dir.ancestors().skip(1);
-        let is_inside = site.dir == site.top && above.any(|dir| dir.join(MANIFEST).is_file());
+        let is_inside = site.is_below(MANIFEST);
         if !site.has(MANIFEST) && !is_inside {
             return None;
         }

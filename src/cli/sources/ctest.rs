@@ -22,7 +22,7 @@ use heeler_protocol::{
 use super::{
     super::arguments::ProgramArguments,
     PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
-    detect::{FoundProject, Sighting, Site, names_in},
+    detect::{FoundProject, Sighting, Site, visit_below},
     programs::test_programs_below,
 };
 use fold::{FoldedTests, Surroundings};
@@ -42,21 +42,14 @@ const BUILD_FOLDER_LEVELS: usize = 3;
 /// Returns the build folders below a CMake project, the newest first.
 fn build_folders(project: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut level = vec![project.to_owned()];
-    for _ in 0..BUILD_FOLDER_LEVELS {
-        let mut next = Vec::new();
-        for dir in level {
-            for path in names_in(&dir).into_iter().map(|name| dir.join(name)) {
-                if is_ctest_folder(&path) {
-                    let written = path.join(TEST_FILE).metadata().and_then(|file| file.modified()).ok();
-                    found.push((written, path));
-                } else if path.symlink_metadata().is_ok_and(|file| file.is_dir()) {
-                    next.push(path);
-                }
-            }
+    visit_below(project, BUILD_FOLDER_LEVELS, |path, _| {
+        let is_found = is_ctest_folder(path);
+        if is_found {
+            let written = path.join(TEST_FILE).metadata().and_then(|file| file.modified()).ok();
+            found.push((written, path.to_owned()));
         }
-        level = next;
-    }
+        !is_found
+    });
     found.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
     found.into_iter().map(|(_, path)| path).collect()
 }

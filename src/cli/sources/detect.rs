@@ -63,6 +63,11 @@ impl Site<'_> {
         self.dir.join(name).is_file()
     }
 
+    /// Returns whether this is the working directory and a directory above it has a file of this name.
+    pub(in crate::cli) fn is_below(&self, name: &str) -> bool {
+        self.dir == self.top && self.dir.ancestors().skip(1).any(|dir| dir.join(name).is_file())
+    }
+
     /// Returns the names in the directory, sorted.
     pub(in crate::cli) fn names(&self) -> Vec<String> {
         names_in(self.dir)
@@ -146,24 +151,35 @@ pub(super) fn find_projects(registry: &[&dyn TestSource], top: &Path) -> FoundPr
 /// Returns the directory and those below it that may belong to the user's project, level by level.
 fn directories(top: &Path) -> Vec<PathBuf> {
     let mut all = vec![top.to_owned()];
-    let mut level = vec![top.to_owned()];
-    for _ in 0..LEVELS {
-        let mut next = Vec::new();
-        for dir in &level {
-            let names = names_in(dir).into_iter();
-            let kept = names.filter(|name| {
-                !name.starts_with('.')
-                    && !SKIPPED_DIRECTORIES.contains(&name.as_str())
-                    && !FOREIGN_DIRECTORIES.contains(&name.as_str())
-            });
-            let paths = kept.map(|name| dir.join(name));
-            next.extend(paths.filter(|path| path.symlink_metadata().is_ok_and(|file| file.is_dir())));
+    visit_below(top, LEVELS, |path, is_dir| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_kept = is_dir
+            && !name.starts_with('.')
+            && !SKIPPED_DIRECTORIES.contains(&name.as_ref())
+            && !FOREIGN_DIRECTORIES.contains(&name.as_ref())
+            && all.len() < MAX_DIRECTORIES;
+        if is_kept {
+            all.push(path.to_owned());
         }
-        next.truncate(MAX_DIRECTORIES.saturating_sub(all.len()));
-        all.extend(next.iter().cloned());
+        is_kept
+    });
+    all
+}
+
+/// Calls `visit` with each path below a directory and whether it is a directory, level by level, each level
+/// in the order of the names. Follows no links. `visit` returns whether to enter a directory.
+pub(super) fn visit_below(dir: &Path, levels: usize, mut visit: impl FnMut(&Path, bool) -> bool) {
+    let mut level = vec![dir.to_owned()];
+    for _ in 0..levels {
+        let mut next = Vec::new();
+        for path in level.iter().flat_map(|dir| names_in(dir).into_iter().map(|name| dir.join(name))) {
+            let is_dir = path.symlink_metadata().is_ok_and(|file| file.is_dir());
+            if visit(&path, is_dir) && is_dir {
+                next.push(path);
+            }
+        }
         level = next;
     }
-    all
 }
 
 /// Adds a number to names of suites that occur twice.

@@ -76,9 +76,8 @@ impl TestSource for GoSource {
 
     fn project_in(&self, site: Site<'_>) -> Option<Sighting> {
         // Below the directory of the module, the directory's own packages are meant.
-        let is_source = || names_in(site.dir).iter().any(|name| name.ends_with(".go"));
-        let is_below = || site.dir.ancestors().skip(1).any(|dir| dir.join(MODULE).is_file());
-        let is_inside = site.dir == site.top && !site.has(MODULE) && is_source() && is_below();
+        let is_source = || site.names().iter().any(|name| name.ends_with(".go"));
+        let is_inside = !site.has(MODULE) && site.is_below(MODULE) && is_source();
         if !site.has(MODULE) && !is_inside {
             return None;
         }

@@ -12,7 +12,7 @@ use heeler_protocol::control::{OsText, TestProgram};
 use super::{
     super::arguments::ProgramArguments,
     PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
-    detect::{FoundProject, Sighting, Site, names_in},
+    detect::{FoundProject, Sighting, Site, visit_below},
     mcp::{CommandKind, command_program},
     test_source::WordUse,
 };
@@ -78,25 +78,16 @@ fn dotnet_project(source: &str, site: Site<'_>, file: &str) -> Option<Sighting> 
 /// Returns the newest file of this name below a directory.
 fn newest_output(dir: &Path, name: &str) -> Option<PathBuf> {
     let mut newest: Option<(SystemTime, PathBuf)> = None;
-    let mut level = vec![dir.to_owned()];
-    for _ in 0..=OUTPUT_LEVELS {
-        let mut next = Vec::new();
-        for dir in level {
-            for path in names_in(&dir).into_iter().map(|name| dir.join(name)) {
-                let Ok(file) = path.symlink_metadata() else { continue };
-                if file.is_dir() {
-                    next.push(path);
-                    continue;
-                }
-                let written = file.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                let is_wanted = path.file_name().is_some_and(|found| found == name);
-                if is_wanted && newest.as_ref().is_none_or(|(known, _)| written > *known) {
-                    newest = Some((written, path));
-                }
+    visit_below(dir, OUTPUT_LEVELS + 1, |path, is_dir| {
+        if !is_dir && path.file_name().is_some_and(|found| found == name) {
+            let written = path.symlink_metadata().and_then(|file| file.modified());
+            let written = written.unwrap_or(SystemTime::UNIX_EPOCH);
+            if newest.as_ref().is_none_or(|(known, _)| written > *known) {
+                newest = Some((written, path.to_owned()));
             }
         }
-        level = next;
-    }
+        is_dir
+    });
     newest.map(|(_, path)| path)
 }
 

@@ -15,7 +15,7 @@ use super::{
     test_source::WordUse,
 };
 use heeler_cargo::{find_program, search_path};
-use root::pytest_root;
+use root::{configuration_in, pytest_root};
 
 /// Name of the framework of these programs.
 const FRAMEWORK: &str = "pytest";
@@ -52,7 +52,7 @@ impl TestSource for PytestSource {
 
     fn project_in(&self, site: Site<'_>) -> Option<Sighting> {
         let (file, path) = match configuration_in(site.dir) {
-            Some(file) => (file, "."),
+            Some(file) => (file.to_owned(), "."),
             None if site.dir == site.top || is_python_project(site.dir) => tests_in(site.dir)?,
             None => return None,
         };
@@ -81,22 +81,15 @@ impl TestSource for PytestSource {
         let [base, path, rest @ ..] = arguments else { return Ok(Vec::new()) };
         // The paths of a suite start at the configuration file, also if pytest runs elsewhere.
         let cwd = context.suite.and_then(|suite| suite.cwd.as_deref());
-        let own_paths = cwd.map(|_| {
-            [path]
-                .into_iter()
-                .chain(rest.iter().skip(1))
-                .map(|path| base.as_path().join(path.as_path()))
-                .collect::<Vec<_>>()
-        });
-        let cwd = &cwd.map_or_else(|| base.clone(), OsText::from);
+        let from = if cwd.is_some() { base.as_path() } else { Path::new("") };
+        let paths = [path].into_iter().chain(rest.iter().skip(1));
+        let paths: Vec<PathBuf> = paths.map(|path| from.join(path.as_path())).collect();
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let cwd = cwd.unwrap_or(base.as_path());
         let python = rest.first().map(OsText::to_text).filter(|python| !python.is_empty());
-        let python = find_interpreter(python.as_deref(), cwd.as_path())?;
+        let python = find_interpreter(python.as_deref(), cwd)?;
         let suite = context.suite.map(|suite| suite.name.clone());
-        let paths: Vec<&Path> = match &own_paths {
-            Some(paths) => paths.iter().map(PathBuf::as_path).collect(),
-            None => [path].into_iter().chain(rest.iter().skip(1)).map(OsText::as_path).collect(),
-        };
-        let mut program = pytest_program(&python, cwd.as_path(), &paths, suite)?;
+        let mut program = pytest_program(&python, cwd, &paths, suite)?;
         // `PYTHONPATH` is also set for our plugin, so pass the user's entries on.
         let search_path = std::env::var_os("PYTHONPATH");
         program.tool_env.extend(search_path.map(|path| ("PYTHONPATH".into(), path.as_os_str().into())));
@@ -111,25 +104,6 @@ fn file_of_node_id(word: &Path) -> PathBuf {
         Some((file, _)) => PathBuf::from(file),
         None => word.to_owned(),
     }
-}
-
-/// Files that configure pytest, and the mark in each; with an empty mark, the file's existence is enough.
-const CONFIGURATION_FILES: [(&str, &str); 6] = [
-    ("pytest.toml", ""),
-    ("pytest.ini", ""),
-    (".pytest.ini", ""),
-    ("pyproject.toml", "[tool.pytest"),
-    ("tox.ini", "[pytest]"),
-    ("setup.cfg", "[tool:pytest]"),
-];
-
-/// Returns the file in a directory that configures pytest.
-fn configuration_in(dir: &Path) -> Option<String> {
-    let is_mark = |text: &str, mark: &str| text.lines().any(|line| line.trim_start().starts_with(mark));
-    let found = CONFIGURATION_FILES.iter().find(|(name, mark)| {
-        std::fs::read_to_string(dir.join(name)).is_ok_and(|text| mark.is_empty() || is_mark(&text, mark))
-    });
-    found.map(|(name, _)| (*name).to_owned())
 }
 
 fn is_python_project(dir: &Path) -> bool {

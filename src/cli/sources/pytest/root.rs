@@ -44,10 +44,16 @@ fn common_ancestor(dirs: &[&Path]) -> Option<PathBuf> {
 /// project file.
 fn configured_directory(dirs: &[&Path]) -> Option<PathBuf> {
     let all = || dirs.iter().flat_map(|dir| dir.ancestors());
-    let has_configuration =
-        |dir: &&Path| CONFIGURATIONS.iter().any(|(name, marks)| is_set(&dir.join(name), marks));
-    let found = all().find(has_configuration).or_else(|| all().find(|dir| dir.join(PROJECT_FILE).is_file()));
+    let found = all()
+        .find(|dir| configuration_in(dir).is_some())
+        .or_else(|| all().find(|dir| dir.join(PROJECT_FILE).is_file()));
     found.map(Path::to_owned)
+}
+
+/// Returns the name of the file in a directory that configures pytest.
+pub(super) fn configuration_in(dir: &Path) -> Option<&'static str> {
+    let found = CONFIGURATIONS.iter().find(|(name, marks)| is_set(&dir.join(name), marks));
+    found.map(|(name, _)| *name)
 }
 
 fn is_set(file: &Path, marks: &[&str]) -> bool {
