@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use heeler_core::Outcome;
+use heeler_core::{Outcome, SourcePlace};
 use heeler_report::{RunSummary, TestReport, sanitise};
 
 use super::{
@@ -33,8 +33,8 @@ pub(crate) fn step_summary(
     let failures = summary.failures().map(|record| {
         let place = record.failed_place().cloned().or_else(|| record.definition());
         let place = place.map(|place| {
-            let line = place.line.map(|line| format!(":{line}")).unwrap_or_default();
-            format!("{}{line}", test_line::relative_path(&place.file, root))
+            let file = test_line::relative_path(&place.file, root).to_owned();
+            SourcePlace { file, ..place }.to_string()
         });
         let message = record.detail_text(|detail| detail.message.as_ref()).unwrap_or_default();
         vec![
@@ -102,7 +102,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use heeler_core::{Attempt, SourcePlace, TestResult};
+    use heeler_core::{Attempt, TestResult};
     use heeler_protocol::mtp::NodeDescription;
 
     use super::*;
