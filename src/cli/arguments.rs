@@ -381,7 +381,7 @@ fn framework_help() -> String {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
 pub(crate) struct ProgramArguments {
-    /// What to run: test programs, globs, directories (Cargo, CMake, pytest or Go projects, or any with test
+    /// Tests to run: test programs, globs, directories (Cargo, CMake, pytest or Go projects, or any with test
     /// programs), files and node ids of pytest, Go packages such as ./..., .NET assemblies. Default: the
     /// suites of heeler.toml, or the projects in this directory and its first two levels.
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::FilePath, help_heading = None)]

@@ -16,7 +16,7 @@ pub(super) fn meant_expression(filter: &str) -> Option<String> {
         None => format!("test({word})"),
     });
     let expression = terms.collect::<Vec<_>>().join(" ");
-    // Two words without an operator between them are no expression.
+    // The parser rejects two words without an operator between them.
     expression.parse::<Filter>().is_ok().then_some(expression)
 }
 

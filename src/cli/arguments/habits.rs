@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-/// What an option of another tool becomes.
+/// The translation of an option of another tool.
 #[derive(Clone, Copy)]
 enum Translation {
     /// These words, without a value.

@@ -27,12 +27,12 @@ const EXIT_CODES_PAGE_HEAD: &str = "\
 | --- | --- |
 ";
 
-/// What other runners return, for users who replace one of them in a script.
+/// Exit codes of other runners, for users who replace one of them in a script.
 const EXIT_CODES_OF_PEERS: &str = "
 ## Other test runners
 
-The codes are those of the Microsoft Testing Platform, where it has one for the case. The first row that applies gives
-Heeler's code: a run that its time limit ended has 14, also if tests failed before.
+Heeler uses the code of the Microsoft Testing Platform for each case that the platform has a code for. The first row
+that applies gives Heeler's code: a run that its time limit ended exits with 14, also if tests failed before.
 
 | what happened | Heeler | `dotnet test` (MTP) | cargo-nextest | pytest | CTest | `go test` |
 | --- | --- | --- | --- | --- | --- | --- |

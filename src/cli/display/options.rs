@@ -96,7 +96,7 @@ impl DisplayOptions {
     }
 }
 
-/// Variables by which coding agents announce themselves to the commands that they run.
+/// Variables that coding agents set for the commands that they run.
 const AGENT_VARIABLES: [&str; 6] =
     ["CLAUDECODE", "CURSOR_AGENT", "AI_AGENT", "GEMINI_CLI", "CODEX_SANDBOX", "OPENCODE"];
 
