@@ -53,20 +53,24 @@ fn world_with_copy() -> (TestWorld, PathBuf) {
     (world, run)
 }
 
-/// Returns a source of each kind that would execute a program. The program leaves a file behind.
+/// Writes a project of Cargo, of Go and of pytest below a directory of the world.
+fn write_projects(world: &TestWorld, directory: &str) {
+    fs::create_dir_all(world.path(&format!("{directory}/crate/src"))).unwrap();
+    let write = |name: &str, text: &str| world.write(&format!("{directory}/{name}"), text);
+    write("crate/Cargo.toml", "[package]\nname = \"innocent\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
+    write("crate/src/lib.rs", "#[test]\nfn passes() {}\n");
+    write("go.mod", "module example.com/innocent\n\ngo 1.19\n");
+    write("a_test.go", "package a\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\n");
+    write("test_a.py", "def test_a(): pass\n");
+}
+
+/// Returns a source of each kind that would execute a program. The program leaves a file behind. The projects are
+/// too deep to be found by a `heeler run` that names none.
 fn hostile_sources(world: &TestWorld) -> Vec<(&'static str, Value)> {
     world.write_program("evil", "#!/bin/sh\ntouch \"$(dirname \"$0\")/executed\"\nexit 0\n");
-    fs::create_dir_all(world.path("crate/src")).unwrap();
-    world.write(
-        "crate/Cargo.toml",
-        "[package]\nname = \"innocent\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
-    );
-    world.write("crate/src/lib.rs", "#[test]\nfn passes() {}\n");
-    world.write("go.mod", "module example.com/innocent\n\ngo 1.19\n");
-    world.write("a_test.go", "package a\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\n");
-    world.write("test_a.py", "def test_a(): pass\n");
-    let (here, evil) = (world.dir().to_str().unwrap(), world.path("evil"));
-    let evil = evil.to_str().unwrap();
+    write_projects(world, "a/b/c");
+    let (here, evil) = (world.path("a/b/c"), world.path("evil"));
+    let (here, evil) = (here.to_str().unwrap(), evil.to_str().unwrap());
     let package = format!("{here}/crate");
     let wrapper = format!("build.rustc-wrapper={evil:?}");
     let source = |name: &str, arguments: &[&str]| json!({ "source": name, "arguments": arguments });
@@ -104,6 +108,21 @@ fn copied_run_decides_nothing_that_is_executed() {
     // The program leaves its file if the user names it, so the check above works.
     world.run(&["run", "--framework", "command", "evil"]).assert_code(0);
     assert!(executed());
+}
+
+#[test]
+fn copied_run_selects_tests_of_the_projects_found_here() {
+    let (world, run) = world_with_copy();
+    hostile_sources(&world);
+    let evil = world.path("evil");
+    edit_origin(&run, |origin| {
+        origin["sources"] = json!([{ "source": "programs", "arguments": [evil] }]);
+        origin["framework"] = json!("command");
+    });
+    write_projects(&world, ".");
+    let ran = world.run(&["run", "--rerun", &name_of(&run)]).assert_code(8);
+    ran.assert_stdout("Found pytest").assert_stdout("the 2 remaining tests of that run no longer exist");
+    assert!(!world.path("executed").exists());
 }
 
 #[test]
