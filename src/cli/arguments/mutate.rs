@@ -174,7 +174,8 @@ pub(crate) struct BuildArguments {
         help_heading = "Python projects"
     )]
     pub pytest: Option<PathBuf>,
-    /// Python interpreter that runs pytest (default: the one in VIRTUAL_ENV, or python3).
+    /// Python interpreter that runs pytest (default: the one of VIRTUAL_ENV, of .venv beside the
+    /// project, or python3).
     #[arg(
         long,
         value_name = "PROGRAM",

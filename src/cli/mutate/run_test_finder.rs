@@ -21,7 +21,7 @@ impl TestFinder for RunTestFinder {
     }
 
     fn find_python(&self, named: Option<&str>, directory: &Path) -> Result<PathBuf, TestSearchError> {
-        Ok(find_interpreter(named, directory)?)
+        Ok(find_interpreter(named, directory, &[])?)
     }
 
     fn has_framework(&self, program: &Path) -> bool {

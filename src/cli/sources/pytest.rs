@@ -87,7 +87,7 @@ impl TestSource for PytestSource {
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
         let cwd = cwd.unwrap_or(base.as_path());
         let python = rest.first().map(OsText::to_text).filter(|python| !python.is_empty());
-        let python = find_interpreter(python.as_deref(), cwd)?;
+        let python = find_interpreter(python.as_deref(), cwd, &paths)?;
         let suite = context.suite.map(|suite| suite.name.clone());
         let mut program = pytest_program(&python, cwd, &paths, suite)?;
         // `PYTHONPATH` is also set for our plugin, so pass the user's entries on.
@@ -132,22 +132,30 @@ fn tests_in(dir: &Path) -> Option<(String, &'static str)> {
 }
 
 /// Returns the named interpreter, resolved in `cwd`; otherwise the interpreter of this process's virtual
-/// environment, of a virtual environment beside the project, or `python3`.
+/// environment, of a virtual environment beside these tests or the project, or `python3`.
 ///
 /// # Errors
 /// The program does not exist.
-pub(in crate::cli) fn find_interpreter(named: Option<&str>, cwd: &Path) -> Result<PathBuf, SourcesError> {
+pub(in crate::cli) fn find_interpreter(
+    named: Option<&str>,
+    cwd: &Path,
+    tests: &[&Path],
+) -> Result<PathBuf, SourcesError> {
     let virtual_environment = std::env::var_os("VIRTUAL_ENV").filter(|path| !path.is_empty());
-    let virtual_environment = virtual_environment.map(PathBuf::from).or_else(|| environment_beside(cwd));
+    let beside = || {
+        let mut dirs = tests.iter().map(|path| cwd.join(file_of_node_id(path))).chain([cwd.to_owned()]);
+        dirs.find_map(|dir| environment_beside(&dir, cwd))
+    };
+    let virtual_environment = virtual_environment.map(PathBuf::from).or_else(beside);
     find_python(named, virtual_environment.as_deref(), cwd)
 }
 
 /// Returns the virtual environment in `.venv` or `venv` of the directory or of a directory above it, up to
-/// the root of the workspace.
-fn environment_beside(cwd: &Path) -> Option<PathBuf> {
-    let root = heeler_sys::workspace::workspace_root(cwd, std::env::home_dir().as_deref());
-    let root = root.as_deref().unwrap_or(cwd);
-    let dirs = cwd.ancestors().take_while(|dir| dir.starts_with(root));
+/// pytest's working directory or the root of the workspace.
+fn environment_beside(dir: &Path, cwd: &Path) -> Option<PathBuf> {
+    let root = heeler_sys::workspace::workspace_root(dir, std::env::home_dir().as_deref());
+    let root = root.as_deref().unwrap_or(dir);
+    let dirs = dir.ancestors().take_while(|dir| dir.starts_with(root) || dir.starts_with(cwd));
     let mut candidates = dirs.flat_map(|dir| [".venv", "venv"].map(|name| dir.join(name)));
     candidates.find(|dir| dir.join("pyvenv.cfg").is_file() && dir.join("bin/python").exists())
 }
@@ -217,6 +225,21 @@ mod tests {
         assert!(error.starts_with("Python interpreter not found: no-such-python"), "{error}");
         let error = found(None, Some(Path::new("/nowhere"))).unwrap_err().to_string();
         assert!(error.starts_with("Python interpreter not found: /nowhere/bin/python"), "{error}");
+    }
+
+    #[test]
+    fn virtual_environment_lies_beside_the_tests_or_above_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = dir.path().join("tools/.venv");
+        std::fs::create_dir_all(environment.join("bin")).unwrap();
+        std::fs::create_dir_all(dir.path().join("tools/tests/unit")).unwrap();
+        std::fs::write(environment.join("pyvenv.cfg"), "").unwrap();
+        std::os::unix::fs::symlink("/bin/sh", environment.join("bin/python")).unwrap();
+        let beside = |tests: &str| environment_beside(&dir.path().join(tests), dir.path());
+        for tests in ["tools/tests/unit", "tools/tests", "tools"] {
+            assert_eq!(beside(tests).as_ref(), Some(&environment), "{tests}");
+        }
+        assert_eq!(beside("."), None);
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(super) struct SourceTable {
     #[serde(with = "PathOrPaths")]
     pytest: Option<Vec<String>>,
     /// Python interpreter that runs pytest, looked up in `PATH`, or relative to the configuration file.
-    /// Default: the interpreter of `VIRTUAL_ENV`, or `python3`.
+    /// Default: the interpreter of `VIRTUAL_ENV`, of `.venv` beside the tests or above, or `python3`.
     #[serde(with = "ProgramText")]
     python: Option<String>,
     /// Go packages whose tests are built and run, as for `go test`, such as `"./..."`. Separate several with
