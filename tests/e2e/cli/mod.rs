@@ -6,6 +6,7 @@ mod commands;
 mod filters;
 mod first_contact;
 mod large_outputs;
+mod mixed_repository;
 #[cfg(feature = "mutation")]
 mod mutants;
 #[cfg(feature = "mutation")]
