@@ -33,6 +33,8 @@ pub(super) struct ReportJob {
     name: String,
     run_id: String,
     times: RunTimes,
+    /// Working directory of the run.
+    working_dir: PathBuf,
     /// The run's directory, if its end is recorded there.
     recorded_dir: Option<PathBuf>,
     /// Record of the run; read once for outputs and reports.
@@ -74,6 +76,8 @@ impl ReportJob {
             name: settings.profile.clone(),
             run_id: run_id.to_owned(),
             times,
+            // The path stays empty if the directory no longer exists, as in the run's record.
+            working_dir: std::env::current_dir().unwrap_or_default(),
             recorded_dir,
             recorded: OnceCell::new(),
         }
@@ -148,6 +152,7 @@ impl ReportJob {
             run: &self.run_id,
             start_utc: &self.times.start_utc,
             duration: self.times.duration,
+            root: &self.working_dir,
         };
         use_content(&ReportContent { summary: &self.seen, info, details: details.as_ref() })
     }

@@ -126,7 +126,7 @@ pub(super) fn grouped<'a>(
 
 #[cfg(test)]
 mod tests {
-    use heeler_report::StepCounts;
+    use heeler_report::{StepCounts, TestDefinition};
 
     use super::*;
 
@@ -135,8 +135,6 @@ mod tests {
         let detail = FailureDetail {
             message: Some(message.to_owned()),
             stacktrace: Some(stack.to_owned()),
-            file: Some("/w/a.py".to_owned()),
-            line: Some(7),
             failed_at: Some(place(line)),
             ..FailureDetail::default()
         };
@@ -152,6 +150,7 @@ mod tests {
             start_utc: None,
             is_group: false,
             steps: StepCounts::default(),
+            defined_at: Some(TestDefinition { file: "/w/a.py".into(), line: Some(7) }),
             detail: Some(Box::new(detail)),
         }
     }

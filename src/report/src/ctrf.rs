@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     FailureDetail, ReportContent, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport,
+    report_paths::{ReportAttachment, attachments, relative_to},
     test_steps::{StepCounts, StepEnd},
 };
 
@@ -33,7 +34,7 @@ fn write_report(content: &ReportContent<'_>, writer: &mut dyn Write) -> Result<(
     let mut separator = "\n";
     for record in summary.records().iter().chain(summary.failed_groups()) {
         writer.write_all(separator.as_bytes())?;
-        serde_json::to_writer(&mut *writer, &CtrfTest::of(&content.with_whole_detail(record)))?;
+        serde_json::to_writer(&mut *writer, &CtrfTest::of(&content.with_whole_detail(record), info.root))?;
         separator = ",\n";
     }
     let mut environment = Map::new();
@@ -132,14 +133,14 @@ impl Serialize for CtrfTest<'_> {
 }
 
 impl<'a> CtrfTest<'a> {
-    fn of(record: &'a TestReport) -> Self {
+    fn of(record: &'a TestReport, root: &Path) -> Self {
         let output = |pick: fn(&FailureDetail) -> Option<&String>| {
             let text = record.detail.as_deref().and_then(pick).map(String::as_str);
             text.filter(|text| !text.is_empty())
         };
         let (stdout, stderr) =
             (output(|detail| detail.stdout.as_ref()), output(|detail| detail.stderr.as_ref()));
-        let mut members = members_without_outputs(record);
+        let mut members = members_without_outputs(record, root);
         for (name, text) in [(STDOUT, stdout), (STDERR, stderr)] {
             if text.is_some() {
                 members.insert(name.to_owned(), Value::Null);
@@ -152,7 +153,7 @@ impl<'a> CtrfTest<'a> {
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
-fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
+fn members_without_outputs(record: &TestReport, root: &Path) -> Map<String, Value> {
     let mut test = Map::new();
     let mut put = |name: &str, value: Value| drop(test.insert(name.to_owned(), value));
     // First the members that the format requires. Its schema rejects an empty name.
@@ -174,6 +175,12 @@ fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
     if record.outcome == Outcome::Flaky {
         put("flaky", true.into());
     }
+    if let Some(place) = record.place() {
+        put("filePath", relative_to(&place.file, root).into());
+        if let Some(line) = place.line {
+            put("line", line.into());
+        }
+    }
     // Data without a member in the format.
     let mut extra = Map::new();
     if let Some(cpu) = record.cpu_ms {
@@ -186,13 +193,7 @@ fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
         extra.insert("stepsLeftOut".into(), record.steps.left_out.into());
     }
     if let Some(detail) = record.detail.as_deref() {
-        put_detail(&mut test, &mut extra, detail);
-        if let Some(place) = record.place() {
-            test.insert("filePath".into(), place.file.into());
-            if let Some(line) = place.line {
-                test.insert("line".into(), line.into());
-            }
-        }
+        put_detail(&mut test, &mut extra, detail, root);
         put_attempts(&mut test, record, detail);
     }
     if !extra.is_empty() {
@@ -201,7 +202,12 @@ fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
     test
 }
 
-fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, detail: &FailureDetail) {
+fn put_detail(
+    test: &mut Map<String, Value>,
+    extra: &mut Map<String, Value>,
+    detail: &FailureDetail,
+    root: &Path,
+) {
     let texts = [("message", &detail.message), ("trace", &detail.stacktrace)];
     for (name, text) in texts {
         if let Some(text) = text {
@@ -212,8 +218,7 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
         test.insert("threadId".into(), worker.to_string().into());
     }
     // Includes the files of earlier attempts.
-    let files: Vec<_> =
-        detail.files.iter().map(|(path, description)| attachment(path, description)).collect();
+    let files: Vec<_> = attachments(detail, root).iter().map(attachment).collect();
     if !files.is_empty() {
         test.insert("attachments".into(), files.into());
     }
@@ -236,7 +241,7 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
         extra.insert("exitCode".into(), code.into());
     }
     if !detail.failures.is_empty() {
-        extra.insert("failures".into(), detail.failures.iter().map(failure).collect());
+        extra.insert("failures".into(), detail.failures.iter().map(|one| failure(one, root)).collect());
     }
     if !detail.leaked.is_empty() {
         let leaked = detail.leaked.iter().map(leaked_process);
@@ -257,15 +262,15 @@ fn step(part: &TestPartInfo) -> Value {
     }
 }
 
-fn failure(failure: &FailureInfo) -> Value {
+fn failure(failure: &FailureInfo, root: &Path) -> Value {
     let texts = [
-        ("message", &failure.message),
-        ("trace", &failure.stacktrace),
-        ("filePath", &failure.file),
-        ("expected", &failure.expected),
-        ("actual", &failure.actual),
+        ("message", failure.message.as_deref()),
+        ("trace", failure.stacktrace.as_deref()),
+        ("filePath", failure.file.as_deref().map(|file| relative_to(file, root))),
+        ("expected", failure.expected.as_deref()),
+        ("actual", failure.actual.as_deref()),
     ];
-    let texts = texts.into_iter().filter_map(|(name, text)| Some((name, Value::from(text.as_deref()?))));
+    let texts = texts.into_iter().filter_map(|(name, text)| Some((name, Value::from(text?))));
     let line = failure.line.map(|line| ("line", line.into()));
     Value::Object(texts.chain(line).map(|(name, value)| (name.to_owned(), value)).collect())
 }
@@ -321,15 +326,11 @@ fn output_lines(text: &str) -> Option<Value> {
     (!text.is_empty()).then(|| text.lines().collect())
 }
 
-fn attachment(path: &str, description: &str) -> Value {
-    let file_name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = if description.is_empty() { file_name.unwrap_or_default() } else { description.to_owned() };
-    let content_type = match Path::new(path).extension().and_then(|extension| extension.to_str()) {
-        Some("txt" | "log") => "text/plain",
-        Some("json") => "application/json",
-        Some("dmp") => "application/x-dmp",
-        _ => "application/octet-stream",
-    };
+fn attachment(file: &ReportAttachment<'_>) -> Value {
+    let ReportAttachment { path, description, content_type } = file;
+    let file_name = || Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
+    let name =
+        if description.is_empty() { file_name().unwrap_or_default() } else { (*description).to_owned() };
     json!({"name": name, "contentType": content_type, "path": path})
 }
 
@@ -365,6 +366,7 @@ mod tests {
             run: "r \"1\"",
             start_utc: "2026-03-01T02:00:00Z",
             duration: Duration::from_secs(7),
+            root: Path::new("/w"),
         };
         let mut out = Vec::new();
         let details = &UnavailableDetails { reason: "none are needed".to_owned() };

@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     io::{self, Write},
+    path::Path,
     time::Duration,
 };
 
@@ -18,6 +19,7 @@ use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo, RunLeak};
 use super::{
     FailureDetail, ReportContent, ReportError, ReportFormat, RunSummary, TestReport,
     junit_parts::{rerun_count, write_reruns, write_steps},
+    report_paths::{ReportAttachment, attachments, relative_to},
     sanitise::{headline, xml_text},
     xml::{ElementStart, XmlWriter},
 };
@@ -167,7 +169,7 @@ fn write_suite(
     xml.open(head)?;
     for record in &suite.records {
         let record = content.with_whole_detail(record);
-        write_case(xml, &record)?;
+        write_case(xml, &record, content.info.root)?;
         if steps == StepCases::All {
             write_steps(xml, &record)?;
         }
@@ -186,11 +188,11 @@ fn suite_name(record: &TestReport) -> &str {
     }
 }
 
-fn write_case(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> {
-    let head = case_head(record);
+fn write_case(xml: &mut XmlWriter<'_>, record: &TestReport, root: &Path) -> io::Result<()> {
+    let head = case_head(record, root);
     let properties = properties(record);
     let detail = record.detail.as_deref();
-    let stdout = detail.map(with_files).unwrap_or_default();
+    let stdout = detail.map(|detail| with_files(detail, root)).unwrap_or_default();
     let stderr = detail.map(with_leaks).unwrap_or_default();
     let kind = case_kind(record.outcome);
     let reruns = detail.map(|detail| rerun_count(detail, record.outcome)).unwrap_or_default();
@@ -230,7 +232,7 @@ pub(super) fn case_names(record: &TestReport) -> (&str, &str) {
     }
 }
 
-fn case_head(record: &TestReport) -> ElementStart {
+fn case_head(record: &TestReport, root: &Path) -> ElementStart {
     let (class, name) = case_names(record);
     let mut head = ElementStart::new("testcase")
         .attribute("name", &xml_text(name))
@@ -242,7 +244,7 @@ fn case_head(record: &TestReport) -> ElementStart {
         head = head.attribute("time", &seconds(took));
     }
     if let Some(place) = record.place() {
-        head = head.attribute("file", &xml_text(&place.file));
+        head = head.attribute("file", &xml_text(relative_to(&place.file, root)));
         if let Some(line) = place.line {
             head = head.attribute("line", &line.to_string());
         }
@@ -299,9 +301,9 @@ fn timestamp(utc: &str) -> Option<String> {
 }
 
 /// Returns the output followed by the attached files, in the notation that CI systems collect.
-fn with_files(detail: &FailureDetail) -> String {
+fn with_files(detail: &FailureDetail, root: &Path) -> String {
     let mut text = detail.stdout.clone().unwrap_or_default();
-    for (path, _) in &detail.files {
+    for ReportAttachment { path, .. } in attachments(detail, root) {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
@@ -428,7 +430,9 @@ fn ambiguous_leaks(suite: &str, leaks: &[RunLeak]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{Attempt, ExitReason, Failure, IsolatedRerun, NotRunReason, TestResult};
+    use heeler_core::{
+        Attempt, DiagnosticsFile, ExitReason, Failure, IsolatedRerun, NotRunReason, TestResult,
+    };
 
     use super::*;
     use crate::{
@@ -446,6 +450,7 @@ mod tests {
             run: "7f0c2a11-2f4e-4c60-9d0e-5c3b1a2d4e6f",
             start_utc: "2026-03-01T02:00:00Z",
             duration: Duration::from_secs(7),
+            root: Path::new("/w"),
         };
         let mut out = Vec::new();
         let details = &UnavailableDetails { reason: "none are needed".to_owned() };
@@ -476,8 +481,8 @@ mod tests {
         };
         let passes = TestResult { started_ms: Some(1_772_330_401_500), ..TestResult::new(Outcome::Passed) };
         let changes = [
-            result_report("adds", passes),
-            located_report("fails", Some(("src/a.rs", 7)), fails),
+            located_report("adds", Some(("/w/src/a.rs", 3)), passes),
+            located_report("fails", Some(("/w/src/a.rs", 7)), fails),
             result_report("crashes", crashes),
             result_report("leaves", leaves),
             report("hangs", Outcome::TimedOut),
@@ -489,7 +494,7 @@ mod tests {
         <?xml version="1.0" encoding="UTF-8"?>
         <testsuites name="default" tests="8" skipped="1" failures="1" errors="4" uuid="7f0c2a11-2f4e-4c60-9d0e-5c3b1a2d4e6f" timestamp="2026-03-01T02:00:00.000+00:00" time="7.000">
             <testsuite name="core" tests="8" skipped="1" errors="4" failures="1" time="12.000">
-                <testcase name="adds" classname="core" timestamp="2026-03-01T02:00:01.500+00:00" time="1.500"/>
+                <testcase name="adds" classname="core" timestamp="2026-03-01T02:00:01.500+00:00" time="1.500" file="src/a.rs" line="3"/>
                 <testcase name="fails" classname="core" time="1.500" file="src/a.rs">
                     <properties>
                         <property name="heeler.reproduce" value="./core --exact fails"/>
@@ -532,6 +537,19 @@ mod tests {
             </testsuite>
         </testsuites>
         "#);
+    }
+
+    #[test]
+    fn first_attached_file_is_readable_and_below_the_root() {
+        let file = |path: &str| DiagnosticsFile { path: path.into(), description: "of a crash".into() };
+        let result = TestResult {
+            attached: vec![file("/w/runs/a.dmp"), file("/w/runs/a.stacks.txt"), file("/tmp/core")],
+            ..crashed()
+        };
+        let text = xml(&[result_report("crashes", result)]);
+        let expected =
+            "[[ATTACHMENT|runs/a.stacks.txt]]\n[[ATTACHMENT|runs/a.dmp]]\n[[ATTACHMENT|/tmp/core]]\n";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

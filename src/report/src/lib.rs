@@ -15,6 +15,7 @@ mod details;
 mod junit;
 mod junit_parts;
 mod report_format;
+mod report_paths;
 mod rough_duration;
 mod run_events;
 mod sample_reports;
@@ -35,5 +36,5 @@ pub use report_format::{
 pub use rough_duration::rough_duration;
 pub use run_events::{RunEnded, RunEventLine};
 pub use summary::{MemoryPeak, PassedOutputs, RunSummary, RunVerdict};
-pub use test_report::{FailureDetail, TestReport, shown_name};
+pub use test_report::{FailureDetail, TestDefinition, TestReport, shown_name};
 pub use test_steps::StepCounts;

@@ -1,7 +1,12 @@
 //! The registry of report formats. To add a format, write a file with a [`ReportFormat`], and add a line to
 //! [`REPORT_FORMATS`]. The command line, the configuration and the server use only the registry.
 
-use std::{fmt, io::Write, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use super::{ReportContent, ctrf, junit};
 
@@ -42,6 +47,8 @@ pub struct ReportRunInfo<'a> {
     /// Start of the run, in ISO 8601.
     pub start_utc: &'a str,
     pub duration: Duration,
+    /// Directory that paths in the report are relative to; empty keeps all paths absolute.
+    pub root: &'a Path,
 }
 
 /// A report that a user requested: format and file.

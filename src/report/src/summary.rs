@@ -30,6 +30,8 @@ pub struct RunSummary {
     groups: Vec<TestReport>,
     unfinished: HashSet<Box<str>>,
     suites: HashSet<Arc<str>>,
+    /// Source files of the tests, each once.
+    files: HashSet<Arc<str>>,
     ambiguous_leaks: Vec<RunLeak>,
     shared_processes: Vec<LargeProcess>,
     /// Total size of the texts of all records.
@@ -129,7 +131,10 @@ impl RunSummary {
     /// Adds reports of ended tests, in order.
     pub fn add_reports(&mut self, reports: impl IntoIterator<Item = TestReport>) {
         for mut report in reports {
-            report.suite = report.suite.take().map(|suite| self.intern(suite));
+            report.suite = report.suite.take().map(|suite| intern(&mut self.suites, suite));
+            if let Some(defined_at) = &mut report.defined_at {
+                defined_at.file = intern(&mut self.files, Arc::clone(&defined_at.file));
+            }
             self.record_end(report);
         }
     }
@@ -148,14 +153,6 @@ impl RunSummary {
             TestResult::with_reason(outcome, "not run: the run was interrupted")
         };
         self.add_reports([TestReport::from_result(test, &result)]);
-    }
-
-    fn intern(&mut self, suite: Arc<str>) -> Arc<str> {
-        if let Some(known) = self.suites.get(&suite) {
-            return Arc::clone(known);
-        }
-        self.suites.insert(Arc::clone(&suite));
-        suite
     }
 
     /// Abridges a record if its texts exceed the summary's limit.
@@ -392,6 +389,15 @@ impl RunSummary {
             RunVerdict::Passed
         }
     }
+}
+
+/// Returns the known text equal to `text`, which becomes known.
+fn intern(known: &mut HashSet<Arc<str>>, text: Arc<str>) -> Arc<str> {
+    if let Some(known) = known.get(&text) {
+        return Arc::clone(known);
+    }
+    known.insert(Arc::clone(&text));
+    text
 }
 
 fn detail_bytes(record: &TestReport) -> usize {

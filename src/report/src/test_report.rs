@@ -33,11 +33,22 @@ pub struct TestReport {
     pub start_utc: Option<String>,
     /// Number of the test's steps.
     pub steps: StepCounts,
+    /// Place of the test's definition, if known.
+    pub defined_at: Option<TestDefinition>,
     /// Whether this is a suite or program that died outside its tests.
     pub is_group: bool,
     /// All other data. For a test that passed at its first attempt without leaking processes, a summary keeps
     /// only files and steps, and outputs on request.
     pub detail: Option<Box<FailureDetail>>,
+}
+
+/// Place of a test's definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestDefinition {
+    /// Source file; shared between the records of a summary.
+    pub file: Arc<str>,
+    /// Line in the source file, from 1.
+    pub line: Option<u32>,
 }
 
 /// Data of a result other than outcome and times.
@@ -56,10 +67,6 @@ pub struct FailureDetail {
     pub actual: Option<String>,
     /// Expected value of a failed assertion.
     pub expected: Option<String>,
-    /// Source file that defines the test.
-    pub file: Option<String>,
-    /// Line in the source file, from 1.
-    pub line: Option<u32>,
     /// Place of the failure, if known.
     pub failed_at: Option<SourcePlace>,
     /// All failures in order, if there are several.
@@ -104,6 +111,7 @@ impl TestReport {
             start_utc: result.started_ms.map(iso8601),
             is_group: suite == Some(test.uid),
             steps: StepCounts::of(&detail.parts, result.parts_left_out),
+            defined_at: TestDefinition::of_test(test, result),
             detail: Some(Box::new(detail)),
         }
     }
@@ -145,7 +153,7 @@ impl TestReport {
     /// unknown line has only the file, because the line of the definition is not the line of the failure.
     #[must_use]
     pub fn place(&self) -> Option<SourcePlace> {
-        let failed_at = self.detail.as_deref()?.failed_at.clone();
+        let failed_at = self.failed_place().cloned();
         let is_failure = self.outcome.is_failure();
         let line = |place: &SourcePlace| place.line.filter(|_| !is_failure);
         failed_at.or_else(|| self.definition().map(|place| SourcePlace { line: line(&place), ..place }))
@@ -160,8 +168,8 @@ impl TestReport {
     /// Returns the place of the test's definition.
     #[must_use]
     pub fn definition(&self) -> Option<SourcePlace> {
-        let detail = self.detail.as_deref()?;
-        Some(SourcePlace { file: detail.file.clone()?, line: detail.line })
+        let TestDefinition { file, line } = self.defined_at.as_ref()?;
+        Some(SourcePlace { file: file.as_ref().to_owned(), line: *line })
     }
 
     /// Returns whether the test wrote any output.
@@ -211,14 +219,20 @@ impl TestReport {
     }
 }
 
+impl TestDefinition {
+    /// Returns the place that the framework lists; otherwise the place of the first failure with a file.
+    fn of_test(test: &NodeDescription<'_>, result: &TestResult) -> Option<Self> {
+        if let Some(file) = test.file {
+            return Some(Self { file: file.into(), line: test.line });
+        }
+        let mut failures = result.failures.iter();
+        failures.find_map(|one| Some(Self { file: one.file.as_deref()?.into(), line: one.line }))
+    }
+}
+
 impl FailureDetail {
     fn from_result(test: &NodeDescription<'_>, result: &TestResult) -> Self {
         let exit = result.exit_reason.as_ref();
-        let failure = result.failures.iter().find(|failure| failure.file.is_some());
-        let (file, line) = match (test.file, failure) {
-            (None, Some(failure)) => (failure.file.clone(), failure.line),
-            (file, _) => (file.map(str::to_owned), test.line),
-        };
         let text = |text: Option<std::borrow::Cow<'_, str>>| text.map(std::borrow::Cow::into_owned);
         let comparison = result.failed_comparison();
         let is_retried = !result.attempts.is_empty();
@@ -231,8 +245,6 @@ impl FailureDetail {
             actual: comparison.and_then(|failure| failure.actual.clone()),
             expected: comparison.and_then(|failure| failure.expected.clone()),
             failed_at: result.failed_at.clone(),
-            file,
-            line,
             failures: FailureInfo::of_result(result),
             stdout: text(describe::shown_stdout(result)),
             stderr: text(describe::shown_stderr(result)),

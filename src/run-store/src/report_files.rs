@@ -1,6 +1,7 @@
 //! Writes report files of runs, from a summary or from a run's files.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -43,7 +44,9 @@ pub fn write_report(
         fs::create_dir_all(dir).map_err(failed)?;
     }
     let summary = content.summary.without_passed_outputs();
-    let content = &ReportContent { summary: &summary, ..*content };
+    let root = report_root(content.info.root, |name| std::env::var_os(name));
+    let info = ReportRunInfo { root: &root, ..content.info };
+    let content = &ReportContent { summary: &summary, info, ..*content };
     let partial = partial_file(&path);
     let mut file = BufWriter::new(File::create(partial.as_deref().unwrap_or(&path)).map_err(failed)?);
     let written = (request.format.write)(content, &mut file).and_then(|()| Ok(file.flush()?));
@@ -67,6 +70,22 @@ pub fn write_report(
         });
     }
     written.map(|()| path)
+}
+
+/// Variables in which CI services name the checkout, where they look for sources and attached files.
+const CHECKOUT_VARIABLES: [&str; 2] = ["CI_PROJECT_DIR", "GITHUB_WORKSPACE"];
+
+/// Returns the directory that paths in a report are relative to: the checkout of a CI service, otherwise the
+/// root of the workspace around the run's working directory, otherwise that directory.
+fn report_root(working_dir: &Path, variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    // A client that starts the server itself has no working directory.
+    let current_dir = || std::env::current_dir().unwrap_or_default();
+    let mut checkouts = CHECKOUT_VARIABLES.iter().filter_map(|name| variable(name).map(PathBuf::from));
+    if let Some(checkout) = checkouts.find(|dir| dir.is_absolute()) {
+        return checkout;
+    }
+    let dir = if working_dir.as_os_str().is_empty() { current_dir() } else { working_dir.to_owned() };
+    heeler_sys::workspace::workspace_root(&dir, std::env::home_dir().as_deref()).unwrap_or(dir)
 }
 
 /// Returns the file to write first and then rename; `None` if the path exists and is not a regular file.
@@ -143,6 +162,7 @@ impl RecordedRun {
             run: &head.run,
             start_utc: &head.began_utc,
             duration: self.duration(),
+            root: head.origin.cwd.as_path(),
         }
     }
 }
@@ -157,10 +177,37 @@ mod tests {
 
     fn write(file: &Path) -> Result<PathBuf, ReportFileError> {
         let format = find_report_format("junit").unwrap();
-        let info = ReportRunInfo { name: "n", run: "r", start_utc: "", duration: Duration::ZERO };
+        let info = ReportRunInfo {
+            name: "n",
+            run: "r",
+            start_utc: "",
+            duration: Duration::ZERO,
+            root: Path::new(""),
+        };
         let details = UnavailableDetails { reason: "none are needed".to_owned() };
         let content = ReportContent { summary: &RunSummary::new(None), info, details: &details };
         write_report(&ReportRequest { format, file: file.to_owned() }, &content)
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_checkout_or_else_the_workspace() {
+        let dir = tempfile::tempdir().unwrap();
+        let below = dir.path().join("project/below");
+        fs::create_dir_all(&below).unwrap();
+        let root = |set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+            report_root(&below, value)
+        };
+        let (gitlab, github) = (("CI_PROJECT_DIR", "/c"), ("GITHUB_WORKSPACE", "/g"));
+        assert_eq!(root(&[github, gitlab]), Path::new("/c"));
+        assert_eq!(root(&[github]), Path::new("/g"));
+        assert_eq!(root(&[("CI_PROJECT_DIR", "")]), below);
+        fs::create_dir(dir.path().join("project/.git")).unwrap();
+        assert_eq!(root(&[("CI_PROJECT_DIR", "relative")]), dir.path().join("project"));
+        assert_eq!(
+            report_root(Path::new(""), |_| None),
+            report_root(&std::env::current_dir().unwrap(), |_| None)
+        );
     }
 
     #[test]

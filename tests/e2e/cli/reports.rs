@@ -65,6 +65,33 @@ fn junit_report_has_every_outcome() {
 }
 
 #[test]
+fn places_in_reports_are_relative_to_the_checkout() {
+    let world = TestWorld::with_gtest("deaths");
+    let sources = crate::support::fixtures::fixtures();
+    let words = ["run", "deaths", "-E", "First.*", "--report", "junit=a.xml", "--report", "ctrf=a.json"];
+    let places = |checkout: Option<&str>| {
+        let mut command = world.heeler(&words);
+        command.envs(checkout.map(|dir| ("CI_PROJECT_DIR", dir)));
+        run(command);
+        let report: Value = serde_json::from_str(&world.read("a.json")).unwrap();
+        let tests = report["results"]["tests"].as_array().unwrap().clone();
+        let of_passed = tests.iter().find(|test| test["status"] == "passed").expect("one of them passes");
+        assert!(of_passed["line"].is_u64(), "{of_passed:#}");
+        (of_passed["filePath"].as_str().unwrap().to_owned(), world.read("a.xml"))
+    };
+    let (path, junit) = places(sources.to_str());
+    assert_eq!(path, "gtest/deaths.cc");
+    let cases: Vec<_> = junit.lines().filter(|line| line.contains("<testcase ")).collect();
+    assert!(!cases.is_empty());
+    for case in cases {
+        assert!(case.contains(" file=\"gtest/deaths.cc\""), "{case}");
+    }
+    // The fixtures' sources are outside of the world.
+    let (path, _) = places(None);
+    assert_eq!(path, sources.join("gtest/deaths.cc").to_str().unwrap());
+}
+
+#[test]
 fn junit_reruns_have_message_type_time_and_output() {
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER_FIXTURE_FLAKY", world.path("flaky").to_str().unwrap());

@@ -111,11 +111,13 @@ fn path_in(file: &Value) -> PathBuf {
     PathBuf::from(file["path"].as_str().unwrap())
 }
 
-fn of_ctrf(text: &str) -> FilesByTest {
+/// Returns the files named in a CTRF report. Their paths are relative to the world.
+fn of_ctrf(world: &TestWorld, text: &str) -> FilesByTest {
     let report: Value = serde_json::from_str(text).unwrap();
     let mut files = FilesByTest::new();
     for test in report["results"]["tests"].as_array().unwrap() {
-        let paths: Vec<_> = test["attachments"].as_array().into_iter().flatten().map(path_in).collect();
+        let named = test["attachments"].as_array().into_iter().flatten();
+        let paths: Vec<_> = named.map(|file| world.path(file["path"].as_str().unwrap())).collect();
         let attempts = test["retryAttempts"].as_array().into_iter().flatten();
         assert!(
             attempts.clone().all(|attempt| attempt.get("attachments").is_none()),
@@ -128,8 +130,9 @@ fn of_ctrf(text: &str) -> FilesByTest {
     files
 }
 
-/// Returns the files named in a JUnit report, by class and name of the test case.
-fn of_junit(text: &str) -> FilesByTest {
+/// Returns the files named in a JUnit report, by class and name of the test case. Their paths are relative to
+/// the world.
+fn of_junit(world: &TestWorld, text: &str) -> FilesByTest {
     let mut files = FilesByTest::new();
     let mut reader = Reader::from_str(text);
     let mut name = String::new();
@@ -145,7 +148,7 @@ fn of_junit(text: &str) -> FilesByTest {
             }
             Event::Text(text) => {
                 for file in (*text).split("[[ATTACHMENT|").skip(1) {
-                    let path = PathBuf::from(file.split_once("]]").unwrap().0);
+                    let path = world.path(file.split_once("]]").unwrap().0);
                     files.entry(name.clone()).or_default().push(path);
                 }
             }
@@ -161,7 +164,7 @@ fn of_reports(world: &TestWorld, words: &[&str]) -> Vec<(&'static str, FilesByTe
     let words = [words, &["--format", "json"], &REPORTS].concat();
     let output = world.run_with_separate_outputs(&words);
     let (junit, ctrf) = (world.read("junit.xml"), world.read("ctrf.json"));
-    vec![("json", of_json(&output)), ("junit", of_junit(&junit)), ("ctrf", of_ctrf(&ctrf))]
+    vec![("json", of_json(&output)), ("junit", of_junit(world, &junit)), ("ctrf", of_ctrf(world, &ctrf))]
 }
 
 /// Returns the contents of a test's files, in order.
@@ -285,15 +288,18 @@ fn check_client(program: &AttachingProgram, has_callback: bool) -> FilesByTest {
 }
 
 /// Checks that each report of the last run names each test's files. JUnit reports spell test names
-/// differently.
+/// differently, and report files name readable files first.
 #[track_caller]
 fn check_reports(world: &TestWorld, nodes: &FilesByTest) {
+    let sorted = |files: &FilesByTest| {
+        files.iter().map(|(test, paths)| (test.clone(), each_once(paths.clone()))).collect::<FilesByTest>()
+    };
     for (format, files) in of_reports(world, &["report"]) {
         if format == "junit" {
-            let by_test = |files: &FilesByTest| files.values().cloned().collect::<BTreeSet<_>>();
+            let by_test = |files: &FilesByTest| sorted(files).into_values().collect::<BTreeSet<_>>();
             assert_eq!(by_test(&files), by_test(nodes), "{format}");
         } else {
-            assert_eq!(files, *nodes, "{format}");
+            assert_eq!(sorted(&files), sorted(nodes), "{format}");
         }
     }
 }
