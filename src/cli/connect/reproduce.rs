@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use heeler_core::TestResult;
+use heeler_core::{TestResult, shell_words::quote};
 
 use super::judge::JudgeCommand;
 
@@ -34,14 +34,9 @@ impl Reproduction {
         }
         words.push("--".into());
         words.extend(self.client.iter().map(|word| word.as_str().into()));
-        let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
-        format!("(cd {} && {})", quoted(&self.dir), words.join(" "))
+        let words: Vec<_> = words.iter().map(|word| quote(word.as_bytes())).collect();
+        format!("(cd {} && {})", quote(self.dir.as_bytes()), words.join(" "))
     }
-}
-
-fn quoted(word: &str) -> Cow<'_, str> {
-    // Fails for a null byte, which no argument can contain.
-    shlex::try_quote(word).unwrap_or(Cow::Borrowed(word))
 }
 
 #[cfg(test)]

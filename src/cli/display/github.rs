@@ -43,7 +43,7 @@ fn message(record: &TestReport) -> String {
     let mut lines = sanitise::sanitised_lines(text, ColourPolicy::Dropped);
     lines.truncate(MESSAGE_LINES);
     if let Some(command) = record.detail_text(|detail| detail.reproduce.as_ref()) {
-        lines.push(format!("$ {}", format::cut_name(&sanitise::pasteable_command(command), 500)));
+        lines.push(format!("$ {}", format::cut_name(command, 500)));
     }
     lines.join("\n")
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use heeler_core::{
     Attempt, ExitReason, Failure, IsolatedRerun, NotRunReason, Outcome, TestDiagnostics, TestResult,
+    shell_words::quote,
 };
 use heeler_protocol::mtp::NodeDescription;
 use heeler_report::{RunSummary, TestReport};
@@ -118,7 +119,7 @@ pub(super) fn results_of_every_kind() -> Vec<TestEvent> {
         ..Failure::default()
     };
     let named = TestResult {
-        reproduce: Some("./core --exact 'a name\nwith a newline'".into()),
+        reproduce: Some(format!("./core --exact {}", quote(b"a name\nwith a newline"))),
         failures: vec![unequal],
         ..TestResult::new(Outcome::Failed)
     };

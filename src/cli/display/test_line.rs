@@ -334,7 +334,7 @@ pub(super) fn isolated_rerun_result(record: &TestReport) -> Option<String> {
 /// Returns the shell-quoted command that runs the test in isolation.
 pub(super) fn reproduce_command(record: &TestReport, root: &str) -> Option<StyledLine> {
     let command = shorten_directory(record.detail_text(|detail| detail.reproduce.as_ref())?, root);
-    let command = format::cut_name(&sanitise::pasteable_command(&command), COMMAND_COLUMNS);
+    let command = format::cut_name(&command, COMMAND_COLUMNS);
     Some(StyledLine::new().with(Style::Dim, "$ ").with_plain(command))
 }
 

@@ -154,7 +154,7 @@ fn log_prints_each_result_and_failure_details() {
         Expected equality
         expected 3
           actual 4
-           again $ ./core --exact 'a name'$'\x0a''with a newline'
+           again $ ./core --exact "$(printf -- 'a name\nwith a newline')"
 
           EXIT 1            core (outside any test)
         left with code 1 after its last test
@@ -186,7 +186,7 @@ fn log_prints_each_result_and_failure_details() {
                  $ ./core --exact hangs
             FAIL            a name\nwith a newline
                  Expected equality
-                 $ ./core --exact 'a name'$'\x0a''with a newline'
+                 $ ./core --exact "$(printf -- 'a name\nwith a newline')"
          Written JUnit report: target/junit.xml
          Summary 2 passed (1 flaky), 2 failed, 1 crashed, 1 exited early, 1 timed out, 2 not run, 1 skipped
           FAILED 5 of 10 tests and 1 program in 7.3s, 2 not run

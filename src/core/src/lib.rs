@@ -21,6 +21,7 @@
 //! - [`Slots`]: the unit of leases and shares.
 //! - [`fair_share`]: fair sharing of the slots between concurrent runs.
 //! - [`silence`]: handling of stopped Heeler processes.
+//! - [`shell_words`]: quoting of words in commands that users copy.
 
 pub mod ack_window;
 pub mod batching;
@@ -41,6 +42,7 @@ pub mod record;
 pub mod redial;
 mod retry;
 pub mod run;
+pub mod shell_words;
 pub mod silence;
 mod slots;
 mod source_place;

@@ -4,6 +4,8 @@
 
 use std::{borrow::Cow, collections::VecDeque};
 
+use heeler_core::shell_words::is_control_or_bidi;
+
 /// Whether colours in foreign text are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColourPolicy {
@@ -35,12 +37,6 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns whether a character is a control character or a bidirectional mark.
-fn is_control_or_bidi(char: char) -> bool {
-    char.is_control()
-        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 /// Returns a message as one sanitised line; white space around its lines is dropped.
 #[must_use]
 pub fn headline(message: &str) -> String {
@@ -49,33 +45,6 @@ pub fn headline(message: &str) -> String {
         sanitised_lines(&message[..message.floor_char_boundary(MAX_LINE_CHARS)], ColourPolicy::Dropped);
     let parts: Vec<&str> = head.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
     parts.join(" · ")
-}
-
-/// Returns a shell command as one line that has the same effect when pasted. Control characters, quoted or
-/// not, become `$'…'`.
-#[must_use]
-pub fn pasteable_command(command: &str) -> Cow<'_, str> {
-    if !command.chars().any(is_control_or_bidi) {
-        return Cow::Borrowed(command);
-    }
-    let mut out = String::with_capacity(command.len() + 16);
-    let mut is_quoted = false;
-    for char in command.chars() {
-        is_quoted ^= char == '\'';
-        if is_control_or_bidi(char) {
-            let quote = if is_quoted { "'" } else { "" };
-            out.push_str(quote);
-            out.push_str("$'");
-            for byte in char.encode_utf8(&mut [0; 4]).bytes() {
-                out.push_str(&format!("\\x{byte:02x}"));
-            }
-            out.push('\'');
-            out.push_str(quote);
-        } else {
-            out.push(char);
-        }
-    }
-    Cow::Owned(out)
 }
 
 /// Returns the sanitised lines of an output, without trailing white space.
@@ -312,13 +281,6 @@ mod tests {
             let last = (whole.len() - first).min(limit);
             assert_eq!(shown, [&whole[..first], &whole[whole.len() - last..]].concat());
         }
-    }
-
-    #[test]
-    fn command_with_quoted_newline_can_be_pasted() {
-        assert_eq!(pasteable_command("./t --exact 'a b'"), "./t --exact 'a b'");
-        assert_eq!(pasteable_command("./t 'a\nb'"), r"./t 'a'$'\x0a''b'");
-        assert_eq!(pasteable_command("./t a\u{1b}b"), r"./t a$'\x1b'b");
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! - `json_reports`: reports as lines of JSON, shared by `json_lines` and `pytest`.
 //! - `assertion_failures`, `xml_elements`: shared by frameworks with an XML reporter.
 //! - `gtest`, `libtest` and the others: one folder per framework, each with listing, command and transcript.
-//! - `shell`: quoting, for the command lines that users copy.
+//! - `shell`: the command lines that users copy.
 #![warn(missing_docs)]
 
 mod assertion_failures;

@@ -1,52 +1,11 @@
-//! Quoting for command lines that users copy into a shell. Heeler itself never runs them.
+//! Command lines that users copy into a shell. Heeler itself never runs them.
 
-use std::fmt::Write;
-
+pub(super) use heeler_core::shell_words::quote;
 use heeler_protocol::control::{OsText, TestProgram};
 
 /// Value of a configured variable that is not printed, because it may be secret. In a command, the variable
 /// is taken from the shell, which stops with a message if the variable is not set there.
 pub const HIDDEN_VALUE: &str = "(hidden, see --show-env)";
-
-/// Quotes a word if necessary.
-#[must_use]
-pub(super) fn quote(word: &[u8]) -> String {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(byte);
-    if !word.is_empty() && word.iter().all(is_plain) {
-        return word.iter().map(|byte| char::from(*byte)).collect();
-    }
-    match std::str::from_utf8(word) {
-        Ok(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
-        _ => escape(word),
-    }
-}
-
-/// Quotes a word with `printf`, which can express any bytes on one line in every POSIX shell. A substitution
-/// drops newlines at the end, so a word that ends with one has the form `$'…'`, which `dash` does not know.
-fn escape(word: &[u8]) -> String {
-    let (start, end) = if word.ends_with(b"\n") { ("$'", "'") } else { ("\"$(printf -- '", "')\"") };
-    let is_format = end != "'";
-    let mut quoted = start.to_owned();
-    for chunk in word.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            match character {
-                '\n' => quoted.push_str(r"\n"),
-                '\t' => quoted.push_str(r"\t"),
-                '\\' => quoted.push_str(r"\\"),
-                '%' if is_format => quoted.push_str("%%"),
-                // `bash` expands `!` between double quotes.
-                '\'' | '!' => push_octal(&mut quoted, character as u8),
-                _ if character.is_control() && character.is_ascii() => {
-                    push_octal(&mut quoted, character as u8)
-                }
-                _ => quoted.push(character),
-            }
-        }
-        chunk.invalid().iter().for_each(|byte| push_octal(&mut quoted, *byte));
-    }
-    quoted.push_str(end);
-    quoted
-}
 
 /// Returns a quoted filter expression of `heeler run -E` that selects the tests with this name.
 pub(super) fn test_filter(name: &str) -> String {
@@ -60,10 +19,6 @@ pub(super) fn test_filter(name: &str) -> String {
     }
     filter.push(')');
     quote(filter.as_bytes())
-}
-
-fn push_octal(quoted: &mut String, byte: u8) {
-    write!(quoted, "\\{byte:03o}").expect("a string takes everything");
 }
 
 /// Returns a command line that runs a program with additional words in its working directory, in a subshell.
@@ -125,31 +80,6 @@ fn quote_value(value: &OsText) -> String {
 #[expect(clippy::disallowed_methods, reason = "the tests paste the commands into a real shell")]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_words_that_need_it_are_quoted() {
-        for (word, quoted) in [
-            ("A.b/0", "A.b/0"),
-            ("", "''"),
-            ("a b", "'a b'"),
-            ("it's", r"'it'\''s'"),
-            ("ü*", "'ü*'"),
-            ("a\nb'\\\u{1}", r#""$(printf -- 'a\nb\047\\\001')""#),
-            ("b\n", r"$'b\n'"),
-        ] {
-            assert_eq!(quote(word.as_bytes()), quoted);
-        }
-        assert_eq!(quote(b"\xff"), r#""$(printf -- '\377')""#);
-    }
-
-    #[test]
-    fn shell_reads_the_quoted_word() {
-        for word in ["it's (a) $HOME `x` \"q\" \\ ü *", "-n", "a\nb'\\\u{1}%d!$HOME\"", "", "\t %s", "!"] {
-            let script = format!("printf %s {}", quote(word.as_bytes()));
-            let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&output.stdout), word, "{script}");
-        }
-    }
 
     #[test]
     fn hidden_variable_is_taken_from_the_shell_by_name() {

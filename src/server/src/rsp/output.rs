@@ -78,7 +78,7 @@ fn file_lines(result: &TestResult) -> String {
         let _ok = writeln!(lines, "{}: {}", file.description, sanitise::one_line(&path));
     }
     if let Some(command) = &result.reproduce {
-        let _ok = writeln!(lines, "run again: {}", sanitise::pasteable_command(command));
+        let _ok = writeln!(lines, "run again: {}", sanitise::one_line(command));
     }
     lines
 }
