@@ -140,7 +140,8 @@ fn push_slowest(
         None => (3, Duration::from_secs(1)),
     };
     for (place, record) in summary.slowest(limit, from).into_iter().enumerate() {
-        lines.push(named_line(Style::Bold, if place == 0 { "Slowest" } else { "" }, record, manner));
+        let line = named_line(Style::Bold, if place == 0 { "Slowest" } else { "" }, record, manner);
+        lines.extend(manner.wrapped(line));
     }
 }
 
@@ -160,14 +161,15 @@ fn push_largest(
         let line =
             StyledLine::with_label(Style::Bold, if place == 0 { "Largest" } else { "" }).with_plain(size);
         let columns = manner.name_columns(line.columns() + 24);
-        lines.push(match large {
+        let line = match large {
             MemoryPeak::Own(record) => line.join(format::test_name(record, manner.suites, columns)),
             MemoryPeak::Shared(process) => {
                 let tests = count_of(usize::try_from(process.tests).unwrap_or(usize::MAX), "test");
                 line.with(Style::Suite, format::cut_name(&process.suite, columns))
                     .with(Style::Dim, format!("  (process with {tests})"))
             }
-        });
+        };
+        lines.extend(manner.wrapped(line));
     }
 }
 
@@ -178,7 +180,8 @@ fn push_flaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Detail
             break;
         }
         let line = named_line(Style::Warning, if place == 0 { "Flaky" } else { "" }, record, manner);
-        lines.push(line.with(Style::Warning, format!("{ATTEMPT_SUFFIX}{})", record.attempts())));
+        let line = line.with(Style::Warning, format!("{ATTEMPT_SUFFIX}{})", record.attempts()));
+        lines.extend(manner.wrapped(line));
         let attempts = record.detail.as_deref().map_or(&[][..], |detail| &detail.attempts);
         for (number, attempt) in (1..).zip(attempts.iter().take(MAX_ATTEMPTS)) {
             let words = format!("attempt {number} {}: ", attempt.outcome.label());
@@ -196,8 +199,10 @@ fn push_leaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Detail
         if total > MAX_LISTED {
             continue;
         }
-        lines.push(named_line(Style::Warning, if total == 1 { "Leaky" } else { "" }, record, manner));
-        lines.extend(test_line::leaked_process_lines(record.leaked()).map(indented));
+        let line = named_line(Style::Warning, if total == 1 { "Leaky" } else { "" }, record, manner);
+        lines.extend(manner.wrapped(line));
+        let processes = test_line::leaked_process_lines(record.leaked());
+        lines.extend(processes.map(|line| manner.cut_if_narrow(indented(line))));
     }
     if total > MAX_LISTED {
         lines.push(more_line(total - MAX_LISTED));
@@ -220,7 +225,8 @@ fn push_leaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Detail
         if leak.tests.len() > MAX_EXAMPLES {
             lines.push(more_line(leak.tests.len() - MAX_EXAMPLES));
         }
-        lines.extend(test_line::leaked_process_lines(&leak.processes).map(indented));
+        let processes = test_line::leaked_process_lines(&leak.processes);
+        lines.extend(processes.map(|line| manner.cut_if_narrow(indented(line))));
     }
     if summary.ambiguous_leaks().len() > MAX_LISTED {
         lines.push(more_line(summary.ambiguous_leaks().len() - MAX_LISTED));
@@ -269,7 +275,9 @@ fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Det
             test_line::isolated_rerun_result(record)
                 .map(|words| indented(StyledLine::new().with_plain(words))),
         );
-        lines.extend(test_line::reproduce_command(record, manner.root).map(indented));
+        // The details of the failure have the whole command.
+        let command = test_line::reproduce_command(record, manner.root);
+        lines.extend(command.map(|command| manner.cut_if_narrow(indented(command))));
         push_same(lines, same, manner);
     }
     if groups.len() > MAX_LISTED {

@@ -21,6 +21,8 @@ const BRIEF_SECTION_LINES: usize = 60;
 /// Maximum number of lines of a short output. A message contained in a short output is not printed
 /// separately.
 const SHORT_OUTPUT_LINES: usize = 40;
+/// Width from which a line has room for a name next to label, time and place.
+const MIN_WIDE_COLUMNS: usize = 60;
 /// Indentation of a failure's output.
 const INDENT: &str = "    ";
 
@@ -43,10 +45,19 @@ impl DetailLevel<'_> {
         line.wrapped(self.columns.saturating_sub(1))
     }
 
-    /// Returns the number of columns available for a name after `used` columns.
+    /// Cuts a line that would take many rows of a narrow terminal.
+    pub(super) fn cut_if_narrow(&self, line: StyledLine) -> StyledLine {
+        if self.is_narrow() { line.cut(self.columns.saturating_sub(1)) } else { line }
+    }
+
+    /// Returns the number of columns available for a name after `used` columns. A narrow terminal shows names
+    /// whole, on their own lines, because little of a cut name would be left.
     pub(super) fn name_columns(&self, used: usize) -> usize {
-        // On a very narrow terminal, a name wraps instead of disappearing.
-        self.columns.saturating_sub(used + 1).clamp(24, NAME_COLUMNS)
+        if self.is_narrow() { NAME_COLUMNS } else { self.columns.saturating_sub(used + 1).min(NAME_COLUMNS) }
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.columns < MIN_WIDE_COLUMNS
     }
 }
 

@@ -399,6 +399,25 @@ fn live_view_fits_a_terminal_of_any_size() {
 }
 
 #[test]
+fn narrow_terminal_shows_names_whole_and_cuts_commands() {
+    let name = "a_name_that_is_longer_than_a_line_of_the_terminal";
+    let output = |columns| {
+        let size = TerminalSize { columns, rows: 24 };
+        let options = DisplayOptions { size: Box::new(move || size), ..options(DisplayKind::Live) };
+        display_output(options, &head(1), &[of_outcome(name, Outcome::Failed)])
+    };
+    let text = output(40);
+    let summary = text.rsplit_once("────────────").unwrap().1;
+    assert!(summary.contains(&format!("\n             {name}\n")), "{text}");
+    let command = summary.lines().find(|line| line.contains("$ ")).unwrap();
+    assert!(style::text_columns(command) < 40 && command.ends_with('…'), "{text}");
+    let details = text.split_once("────────────").unwrap().0;
+    assert!(details.contains(&format!("$ ./core --exact {name}\n")), "the whole command: {text}");
+    assert!(output(70).contains("a_name_that_is_longer_…"), "{}", output(70));
+    assert!(output(80).contains(&format!("  {name}\n")), "{}", output(80));
+}
+
+#[test]
 fn live_view_is_redrawn_ten_times_a_second() {
     let sink = SharedSink::default();
     let start = Instant::now();
