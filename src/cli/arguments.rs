@@ -185,7 +185,7 @@ pub(crate) enum CliCommand {
     /// Print a minidump as text.
     #[cfg(feature = "minidump")]
     Dump(DumpArguments),
-    /// Check whether this machine supports crash capture, cgroups and memory limits.
+    /// Check crash capture, cgroups, memory limits and test tools on this machine.
     Doctor(GeneralArguments),
     /// Print a completion script for a shell.
     Completions {

@@ -1,5 +1,7 @@
-//! `heeler doctor`: checks this machine for crash capture, cgroups, limits and a writable state directory,
-//! and prints the consequences.
+//! `heeler doctor`: checks this machine for crash capture, cgroups, limits, a writable state directory and
+//! the tools of test frameworks, and prints the consequences.
+
+mod tools;
 
 use std::{io::Write, os::fd::OwnedFd, path::Path, time::Duration};
 
@@ -59,6 +61,7 @@ pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitC
         check_control_groups(),
         check_state_dir(&settings.state_dir),
     ]);
+    findings.extend(tools::check_tools().await);
     findings.extend(describe_machine());
     let is_less = findings.iter().any(|finding| finding.rating == FindingRating::Limited);
     let mut text = String::new();
@@ -311,6 +314,6 @@ fn describe_machine() -> Vec<DoctorFinding> {
         info("memory", facts.describe_memory()),
         info("pressure", facts.describe_pressure()),
     ];
-    findings.extend(facts.describe_own_processes().into_iter().map(|text| info("heeler", text)));
+    findings.push(info("heeler", facts.describe_own_processes()));
     findings
 }

@@ -19,6 +19,9 @@ pub enum CargoError {
     /// The command was cancelled, because its result is no longer needed.
     #[error("`{command}` was cancelled")]
     Cancelled { command: String },
+    /// The command was ended at its time limit.
+    #[error("`{command}` did not end in time")]
+    TimedOut { command: String },
     /// A cargo message about a test program can't be parsed.
     #[error("unexpected message about a test program from `{command}`; is this version of cargo supported?")]
     Message { command: String, source: serde_json::Error },

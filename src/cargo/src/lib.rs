@@ -28,6 +28,7 @@ pub use program::CargoProgram;
 pub use program_search::{find_program, search_path};
 pub use tool_process::{BuildScope, BuildSupervision, OutputTail};
 pub use tools::{
-    BuildOutput, ignored_files, read_cargo_metadata, read_program_output, read_rustc_configuration,
-    read_rustc_version, read_tool_output, run_build_command, run_rustc, run_shell, try_build_command,
+    BuildOutput, ignored_files, read_cargo_metadata, read_program_output, read_quiet_output,
+    read_rustc_configuration, read_rustc_version, read_tool_output, run_build_command, run_rustc, run_shell,
+    try_build_command,
 };

@@ -38,6 +38,8 @@ pub struct BuildSupervision<'a> {
     pub tail: Option<&'a OutputTail>,
     /// Which processes end with the build.
     pub scope: BuildScope,
+    /// Time at which the build is ended, if it is still running.
+    pub limit: Option<Instant>,
 }
 
 /// Which processes of a build end when it is cancelled or this process is killed.
@@ -178,7 +180,7 @@ impl<'a> ToolProcess<'a> {
             tail: supervision.tail,
             lines: LineSplitter { take, rest: Vec::new() },
         };
-        let read = outputs.read_to_end(&child, supervision.cancelled);
+        let read = outputs.read_to_end(&child, supervision);
         outputs.lines.end();
         match read {
             Ok(OutputsEnd::Complete) => {}
@@ -186,8 +188,8 @@ impl<'a> ToolProcess<'a> {
                 command,
                 "a leaked process of the build keeps its output open; its further output is ignored"
             ),
-            Ok(OutputsEnd::Cancelled) | Err(_) if guard.is_some() => guard = None,
-            Ok(OutputsEnd::Cancelled) | Err(_) => {
+            Ok(OutputsEnd::Cancelled | OutputsEnd::TimedOut) | Err(_) if guard.is_some() => guard = None,
+            Ok(OutputsEnd::Cancelled | OutputsEnd::TimedOut) | Err(_) => {
                 // Fails only if the whole group is gone.
                 let _gone = kill_group(child.pid(), Signal::KILL);
             }
@@ -199,6 +201,7 @@ impl<'a> ToolProcess<'a> {
         let exit = ended.unwrap_or(exit);
         match (read, exit) {
             (Ok(OutputsEnd::Cancelled), _) => Err(CargoError::Cancelled { command }),
+            (Ok(OutputsEnd::TimedOut), _) => Err(CargoError::TimedOut { command }),
             (Ok(_), Ok(ExitStatus { code: Some(0), .. })) => Ok(()),
             (Ok(_), Ok(exit)) => {
                 Err(CargoError::Failed { command, dir, end: exit_text(exit.code, exit.signal) })
@@ -216,6 +219,8 @@ enum OutputsEnd {
     /// The tool has exited, but another process keeps its outputs open.
     HeldOpen,
     Cancelled,
+    /// The time limit has passed before the tool's exit.
+    TimedOut,
 }
 
 struct ToolOutputs<'a, F> {
@@ -234,8 +239,9 @@ impl<F: FnMut(&[u8])> ToolOutputs<'_, F> {
     fn read_to_end(
         &mut self,
         child: &SpawnedChild,
-        cancelled: Option<BorrowedFd<'_>>,
+        BuildSupervision { cancelled, limit, .. }: BuildSupervision<'_>,
     ) -> io::Result<OutputsEnd> {
+        // Deadline of the outputs, after the tool's exit.
         let mut deadline = None;
         while self.stdout.is_some() || self.stderr.is_some() || deadline.is_none() {
             let fds = [
@@ -244,9 +250,12 @@ impl<F: FnMut(&[u8])> ToolOutputs<'_, F> {
                 self.stderr.as_ref().map(|file| file.as_fd()),
                 deadline.is_none().then(|| child.pidfd()),
             ];
-            let [is_cancelled, has_stdout, has_stderr, has_exited] = wait_readable(fds, deadline)?;
+            let [is_cancelled, has_stdout, has_stderr, has_exited] = wait_readable(fds, deadline.or(limit))?;
             if is_cancelled {
                 return Ok(OutputsEnd::Cancelled);
+            }
+            if deadline.is_none() && !has_exited && limit.is_some_and(|limit| limit <= Instant::now()) {
+                return Ok(OutputsEnd::TimedOut);
             }
             if has_stdout {
                 self.read_stdout()?;

@@ -125,9 +125,32 @@ pub fn read_program_output(
     dir: &Path,
     supervision: BuildSupervision<'_>,
 ) -> Result<Vec<u8>, CargoError> {
+    read_output(program, args, dir, StderrTarget::Shown, supervision)
+}
+
+/// Returns a program's standard output; its standard error is not shown.
+///
+/// # Errors
+/// The program can't be started, or fails.
+pub fn read_quiet_output(
+    program: &Path,
+    args: Vec<OsString>,
+    dir: &Path,
+    supervision: BuildSupervision<'_>,
+) -> Result<Vec<u8>, CargoError> {
+    read_output(program, args, dir, StderrTarget::Dropped, supervision)
+}
+
+fn read_output(
+    program: &Path,
+    args: Vec<OsString>,
+    dir: &Path,
+    errors: StderrTarget,
+    supervision: BuildSupervision<'_>,
+) -> Result<Vec<u8>, CargoError> {
     // The output does not describe the build, so keep it out of the tail.
     let quiet = BuildSupervision { tail: None, ..supervision };
-    let tool = ToolProcess::start(program, args, dir, StderrTarget::Shown, quiet)?;
+    let tool = ToolProcess::start(program, args, dir, errors, quiet)?;
     let mut output = Vec::new();
     tool.finish(|line| {
         output.extend_from_slice(line);

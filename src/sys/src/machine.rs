@@ -121,11 +121,13 @@ impl ProcessTable {
         users.collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns the processes that run a program, oldest first.
+    /// Returns the processes of this user that run a program, oldest first.
     #[must_use]
     pub fn processes_of(&self, program: &Path) -> Vec<ProcessDescription> {
-        let mut found: Vec<_> =
-            self.system.processes().values().filter(|process| process.exe() == Some(program)).collect();
+        let user = crate::process::effective_uid();
+        let is_own = |process: &&Process| process.user_id().is_some_and(|owner| **owner == user);
+        let of_program = |process: &&Process| process.exe() == Some(program);
+        let mut found: Vec<_> = self.system.processes().values().filter(of_program).filter(is_own).collect();
         found.sort_by_key(|process| (process.start_time(), process.pid()));
         found.into_iter().map(describe).collect()
     }

@@ -406,7 +406,27 @@ fn doctor_describes_machine_and_processes_of_heeler() {
     ran.line_with(&["memory", " of ", "available"]);
     ran.line_with(&["pressure", " "]);
     ran.line_with(&["load", "in the last minute", "processes of"]);
-    ran.line_with(&["heeler", &format!("pid {}, running for ", server.pid()), "serve --stdio"]);
+    let line = ran.line_with(&["heeler", "coordinator", "watchdog", "together, the oldest for "]);
+    assert!(line.contains(&server.pid().to_string()), "{ran}");
+}
+
+#[test]
+fn doctor_describes_tools_also_if_they_are_missing_fail_or_hang() {
+    let world = TestWorld::new();
+    fs::create_dir(world.path("bin")).unwrap();
+    world.write_program("bin/go", "#!/bin/sh\necho go version go1.99 linux/amd64\n");
+    world.write_program("bin/ctest", "#!/bin/sh\necho broken >&2\nexit 3\n");
+    // The shell's child holds the output open, too.
+    world.write_program("bin/node", "#!/bin/sh\n/bin/sleep 1000\n");
+    world.env("PATH", world.path("bin").to_str().unwrap());
+    let ran = world.run(&["doctor"]);
+    ran.line_with(&["go ", "go version go1.99 linux/amd64", world.path("bin/go").to_str().unwrap()]);
+    ran.line_with(&["ctest ", "failed", "code 3", "needed for --ctest"]);
+    ran.line_with(&["node ", "did not end in time", "needed for MCP servers"]);
+    for tool in ["python ", "pytest ", "dotnet ", "cargo "] {
+        ran.line_with(&[tool, "not found in PATH; needed for "]);
+    }
+    assert!(!ran.stderr.contains("broken"), "{ran}");
 }
 
 #[test]
