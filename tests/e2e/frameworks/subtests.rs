@@ -112,13 +112,17 @@ fn subtests_of_pytest_are_steps_also_with_equal_names() {
                  with subtests.test('same'):\n            \
                      if i == 1:\n                \
                          pytest.skip('not here')\n    \
-             with subtests.test(i=7):\n        pass\n",
+             with subtests.test(i=7):\n        pass\n    \
+             with subtests.test('row', i=1, name='x'):\n        pass\n    \
+             with subtests.test():\n        pass\n",
     );
     let expected = [
         ("[same]", "passed", ""),
         ("[same] #2", "skipped", "not here"),
         ("[same] #3", "passed", ""),
         ("(i=7)", "passed", ""),
+        ("[row] (i=1, name='x')", "passed", ""),
+        ("(<subtest>)", "passed", ""),
     ];
     let words = ["--pytest", ".", "--python", python.to_str().unwrap()];
     check_reports(&world, &words, "test_steps.py::test_table", &expected);
