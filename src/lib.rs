@@ -2,4 +2,4 @@
 
 mod cli;
 
-pub use cli::{CRASH_ROLE, main};
+pub use cli::{COMPLETION_ROLE, CRASH_ROLE, complete, main};

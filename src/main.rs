@@ -38,6 +38,7 @@ const ROLES: &[(RoleSelector, RunRole, &str)] = &[
     (Argument("__watchdog"), |args| Some(heeler_watchdog::main(&path(args)?)), "SOCKET"),
     (Argument("__worker"), |args| Some(heeler_worker::main(&path(args)?, worker(args)?)), "SOCKET NUMBER"),
     (Argument("__debuggee"), |args| Some(heeler_worker::debuggee::main(&path(args)?)), "DIRECTORY"),
+    (Argument(heeler::COMPLETION_ROLE), |args| Some(heeler::complete(args)), "SHELL WORD…"),
     // Aborts on purpose, so that `heeler doctor` can check whether a crash is captured.
     (Argument(heeler::CRASH_ROLE), |_| std::process::abort(), ""),
 ];

@@ -52,7 +52,7 @@ pub(crate) use mutate::{
     MutateArguments, MutationServerArguments, MutationServerTransport, ProgressFormArgument,
 };
 pub(crate) use normalise::{NormaliseError, normalise};
-pub(crate) use parse::{completion_script, parse, write_manual_pages};
+pub(crate) use parse::{parse, write_manual_pages};
 pub(crate) use pytest::PytestArguments;
 pub(crate) use shown_results::{RunFormat, ShownResultArguments};
 pub(crate) use suites::SuiteArguments;

@@ -5,6 +5,7 @@
 //! - `run`, `list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
 //! - `check_adapter`: checks a JSON lines adapter against its specification.
+//! - `completion`: completes values in shells.
 //! - `configuration`: finds `heeler.toml`.
 //! - `connect`: tests clients with Connect's conformance suite.
 //! - `mcp_bridge`: makes an HTTP server available as a test process.
@@ -23,6 +24,7 @@
 pub(crate) mod arguments;
 mod check_adapter;
 mod command_user;
+mod completion;
 mod configuration;
 #[cfg(feature = "connect")]
 mod connect;
@@ -59,5 +61,6 @@ mod sources;
 mod start;
 mod suites;
 
+pub use completion::{COMPLETION_ROLE, complete};
 pub use doctor::CRASH_ROLE;
 pub use start::main;

@@ -16,7 +16,7 @@ use super::dump;
 use super::mutate;
 use super::{
     arguments::{self, CliCommand, McpCommand},
-    check_adapter, doctor,
+    check_adapter, completion, doctor,
     exit::{CliExitCode, CommandError},
     history, init, list, mcp_bridge, mcp_filter, mcp_http_filter, report, run, runs, serve,
 };
@@ -96,7 +96,7 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Doctor(general) => doctor::check_machine(general).await,
         CliCommand::Completions { shell } => {
             // A closed pipe is not an error.
-            let _closed = std::io::stdout().write_all(&arguments::completion_script(*shell));
+            let _closed = std::io::stdout().write_all(&completion::completion_script(*shell));
             Ok(CliExitCode::Success)
         }
         CliCommand::Man { dir } => {

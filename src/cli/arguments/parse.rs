@@ -7,7 +7,6 @@ use std::{
 };
 
 use clap::{Command, CommandFactory, Parser};
-use clap_complete::Shell;
 
 use super::{CliCommand, CommandLineArguments, NormaliseError, habits, normalise, other_tools};
 use crate::cli::exit::CliExitCode;
@@ -92,14 +91,6 @@ fn check_features(words: &[OsString]) -> Result<(), ParseArgumentsError> {
         Some((_, command, feature, _)) => Err(ParseArgumentsError::LeftOut { command, feature }),
         None => Ok(()),
     }
-}
-
-/// Returns the completion script for a shell.
-#[must_use]
-pub(crate) fn completion_script(shell: Shell) -> Vec<u8> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut CommandLineArguments::command(), "heeler", &mut script);
-    script
 }
 
 /// Writes a manual page for each command into a directory, creating the directory.

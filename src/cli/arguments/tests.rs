@@ -431,14 +431,6 @@ fn program_names_may_be_invalid_utf8() {
 }
 
 #[test]
-fn completion_scripts_exist_for_each_shell() {
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        let script = String::from_utf8(completion_script(shell)).unwrap();
-        assert!(script.contains("partition"), "{shell}");
-    }
-}
-
-#[test]
 fn every_command_has_a_manual_page() {
     let dir = tempfile::tempdir().unwrap();
     let pages = dir.path().join("man1");

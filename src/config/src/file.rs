@@ -113,6 +113,14 @@ impl Config {
         Ok(Some(path))
     }
 
+    /// Returns the names of all profiles, in order.
+    #[must_use]
+    pub fn profile_names(&self) -> Vec<String> {
+        let default = [super::profiles::DEFAULT_PROFILE.to_owned()];
+        let names = default.into_iter().chain(self.profiles.keys().cloned());
+        names.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    }
+
     /// Reads the given configuration file, or the nearest one. If there is none, returns the defaults for the
     /// current directory.
     ///

@@ -72,6 +72,14 @@ pub fn list_runs(state_dir: &Path) -> Vec<EarlierRun> {
     all
 }
 
+/// Returns the ids of the runs in a state directory, newest first, without their states.
+#[must_use]
+pub fn run_ids(state_dir: &Path) -> Vec<String> {
+    let runs = state_dir.join(DIR_NAME);
+    let id = |name: String| read_head(&runs.join(&name)).head.map_or(name, |head| head.run);
+    run_names(&runs).into_iter().rev().map(id).collect()
+}
+
 /// Start and duration of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunTimes {

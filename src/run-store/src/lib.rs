@@ -30,7 +30,7 @@ mod user_key;
 #[cfg(test)]
 mod tests;
 
-pub use index::{EarlierRun, EarlierRunState, RunTimes, find_run_dir, list_runs};
+pub use index::{EarlierRun, EarlierRunState, RunTimes, find_run_dir, list_runs, run_ids};
 pub use recorded_details::RecordedDetails;
 pub use recorded_run::{
     RecordedProcess, RecordedResult, RecordedRun, RecordedRunError, RecordedTestResult, read_recorded_run,

@@ -3,6 +3,7 @@
 mod cargo_projects;
 mod ci_templates;
 mod commands;
+mod completion;
 mod filters;
 mod first_contact;
 mod large_outputs;

@@ -60,7 +60,7 @@ pub use listing_output::{AdapterListing, ListingError, ListingOutput};
 pub use registry::{all_adapters, by_name, framework_names, recognized_frameworks};
 pub use run_report::{RunReport, RunReportFiles};
 pub use runtime_stack::RuntimeStack;
-pub use shell::HIDDEN_VALUE;
+pub use shell::{HIDDEN_VALUE, exact_filter};
 pub use transcript::{
     ConnectionInput, DeathCause, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult,
     FrameworkVerdict, MAX_FAILURES, OutputStream, ReportWriter, SuitePhase, TestPart, TranscriptEvent,

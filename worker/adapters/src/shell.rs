@@ -7,8 +7,14 @@ use heeler_protocol::control::{OsText, TestProgram};
 /// is taken from the shell, which stops with a message if the variable is not set there.
 pub const HIDDEN_VALUE: &str = "(hidden, see --show-env)";
 
-/// Returns a quoted filter expression of `heeler run -E` that selects the tests with this name.
+/// Returns the quoted [`exact_filter`] of a name.
 pub(super) fn test_filter(name: &str) -> String {
+    quote(exact_filter(name).as_bytes())
+}
+
+/// Returns a filter expression of `heeler run -E` that selects the tests with this name.
+#[must_use]
+pub fn exact_filter(name: &str) -> String {
     let mut filter = String::from("test(=");
     for character in name.chars() {
         match character {
@@ -18,7 +24,7 @@ pub(super) fn test_filter(name: &str) -> String {
         }
     }
     filter.push(')');
-    quote(filter.as_bytes())
+    filter
 }
 
 /// Returns a command line that runs a program with additional words in its working directory, in a subshell.

@@ -90,6 +90,12 @@ ON CONFLICT (suite) DO UPDATE SET
     seen = excluded.seen,
     peak_kib = coalesce(excluded.peak_kib, peak_kib)";
 
+const TEST_NAMES: &str = "
+SELECT name FROM (
+    SELECT CASE WHEN substr(uid, 1, length(suite) + 2) = suite || '::' THEN substr(uid, length(suite) + 3) ELSE uid
+        END AS name, seen FROM test LIMIT 200000
+) WHERE substr(name, 1, length(?1)) = ?1 GROUP BY name ORDER BY max(seen) DESC, name LIMIT ?2";
+
 pub(super) const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
 
 /// Error of using the history. It never fails a run.
@@ -232,6 +238,21 @@ impl HistoryStore {
                 }
             }
             Ok(found)
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+
+    /// Returns the names of tests that begin with `prefix`, latest first, without their suites. Reads only
+    /// part of a huge history.
+    ///
+    /// # Errors
+    /// All errors are soft: no test is known.
+    pub fn test_names(&self, prefix: &str, limit: usize) -> Result<Vec<String>, HistoryError> {
+        let all = || {
+            let mut statement = self.connection.prepare(TEST_NAMES)?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = statement.query_map((prefix, limit), |row| row.get(0))?;
+            rows.collect::<rusqlite::Result<_>>()
         };
         all().map_err(|source| classify(&self.path, source))
     }
