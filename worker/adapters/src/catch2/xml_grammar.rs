@@ -13,7 +13,9 @@ use crate::{
     expected_tests::ExpectedTests,
     scan::{ByteCursor, ScanResult, ScanStop, either},
     stream_parser::{FrameworkCounts, LongMarker, Marker, MarkerGrammar, ParserState, StreamParser},
-    xml_elements::{XmlElement, attribute, child_texts, escape_attribute, read_element, unescape},
+    xml_elements::{
+        XmlElement, attribute, child_texts, escape_attribute, read_element, read_end_tag, unescape,
+    },
 };
 
 /// Maximum indentation of an element. Deeper sections are rare.
@@ -271,7 +273,7 @@ impl Catch2Grammar {
         let failures = cursor.number()?;
         let rest = cursor.until(b"/>\n", TAG_BYTES)?;
         skip_spaces(&mut cursor)?;
-        cursor.literal(b"</Section>\n")?;
+        read_end_tag(&mut cursor, "Section")?;
         let name = self.section_path();
         if self.sections.pop().is_none() {
             return Err(ScanStop::Mismatch);
@@ -331,8 +333,15 @@ impl Catch2Grammar {
         if !is_tag {
             return Err(ScanStop::Mismatch);
         }
-        let body = cursor.until(b"<", TAG_BYTES)?;
-        cursor.literal(format!("/{name}>\n").as_bytes())?;
+        let end = memchr::memchr(b'<', cursor.rest());
+        let body = match end {
+            Some(length) if length <= TAG_BYTES => &cursor.rest()[..length],
+            Some(_) => return Err(ScanStop::Mismatch),
+            None if cursor.rest().len() > TAG_BYTES => return Err(ScanStop::Mismatch),
+            None => return Err(ScanStop::NeedsMore),
+        };
+        cursor.advance(body.len());
+        read_end_tag(&mut cursor, name)?;
         let text = unescape(body.trim_ascii());
         if name == "Warning" {
             return Ok((cursor.used(), Marker::Text(format!("warning: {text}\n").into_bytes())));
