@@ -23,6 +23,7 @@ pub(crate) fn program() -> TestProgram {
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
         unbuilt: None,
+        reproduction: Default::default(),
     }
 }
 

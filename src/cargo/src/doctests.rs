@@ -20,7 +20,7 @@ use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
 use crate::{
     build::DiagnosticsTarget,
     error::CargoError,
-    program::CargoProgram,
+    program::{CargoProgram, LibrarySearch},
     tool_process::{BuildSupervision, OutputTail, StderrTarget, ToolProcess},
     tools::find_tool,
 };
@@ -126,6 +126,7 @@ impl RecordedStart {
             cwd: self.cwd,
             env,
             framework: Some(FRAMEWORK),
+            libraries: LibrarySearch::System,
         }
     }
 }

@@ -9,7 +9,10 @@ use std::{
 use cargo_metadata::{BuildScript, camino::Utf8Path, semver::Version};
 use serde_json::Value;
 
-use super::messages::{CargoMessages, TestArtifact, parse_package_id};
+use super::{
+    messages::{CargoMessages, TestArtifact, parse_package_id},
+    program::LIBRARY_PATH,
+};
 
 /// Inputs of the environment that cargo's build messages lack.
 #[derive(Debug, Default)]
@@ -52,7 +55,7 @@ pub(super) fn test_environment(
             set(&format!("CARGO_BIN_EXE_{name}"), path.as_ref());
         }
     }
-    set("LD_LIBRARY_PATH", &library_path(program, build_script, surroundings));
+    set(LIBRARY_PATH, &library_path(program, build_script, surroundings));
     env
 }
 

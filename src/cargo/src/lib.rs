@@ -24,7 +24,7 @@ mod tools;
 
 pub use build::{CargoBuild, CargoBuildResult, DiagnosticsTarget};
 pub use error::CargoError;
-pub use program::CargoProgram;
+pub use program::{CargoProgram, LibrarySearch};
 pub use program_search::{find_program, search_path};
 pub use tool_process::{BuildScope, BuildSupervision, OutputTail};
 pub use tools::{

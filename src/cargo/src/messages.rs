@@ -12,7 +12,7 @@ use cargo_metadata::{
 
 use crate::{
     environment::{CargoEnvironmentInputs, test_environment},
-    program::CargoProgram,
+    program::{CargoProgram, LibrarySearch},
 };
 
 /// Messages of a build received so far.
@@ -24,6 +24,8 @@ pub(super) struct CargoMessages {
     /// Sources of libraries whose manifests have `doctest = false`.
     without_doctests: Vec<PathBuf>,
     build_scripts: HashMap<PackageId, BuildScript>,
+    /// The build contains a Rust library that programs load when they start.
+    has_dynamic_library: bool,
     /// Error of the first unreadable message about a test program.
     error: Option<serde_json::Error>,
 }
@@ -56,6 +58,7 @@ impl CargoMessages {
         if (target.is_lib() || target.is_rlib() || target.is_proc_macro()) && !target.doctest {
             self.without_doctests.push(target.src_path.clone().into());
         }
+        self.has_dynamic_library |= target.is_dylib();
         let Some(executable) = artifact.executable.clone() else { return };
         if artifact.profile.test {
             self.programs.push(TestArtifact { artifact, executable });
@@ -109,6 +112,11 @@ impl CargoMessages {
                 cwd: program.package_dir().to_owned(),
                 env: test_environment(program, &self, surroundings),
                 framework: None,
+                // The tests of a procedural macro load the compiler's libraries.
+                libraries: match self.has_dynamic_library || program.artifact.target.is_proc_macro() {
+                    true => LibrarySearch::Variable,
+                    false => LibrarySearch::System,
+                },
             }
         });
         let mut programs: Vec<CargoProgram> = programs.collect();

@@ -2,7 +2,10 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use heeler_protocol::control::{OsText, TestProgram};
+use heeler_protocol::control::{OsText, ReproductionHints, TestProgram};
+
+/// Variable that names the directories of shared libraries.
+pub(crate) const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// A test program built by cargo, and how to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,18 @@ pub struct CargoProgram {
     pub env: Vec<(OsString, OsString)>,
     /// Name of the framework, if known.
     pub framework: Option<&'static str>,
+    /// How the loader finds the program's libraries.
+    pub libraries: LibrarySearch,
+}
+
+/// How the loader finds the shared libraries of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LibrarySearch {
+    /// As for any program.
+    #[default]
+    System,
+    /// Only with the `LD_LIBRARY_PATH` that cargo sets.
+    Variable,
 }
 
 impl CargoProgram {
@@ -28,7 +43,12 @@ impl CargoProgram {
         let variable = |(name, value): &(OsString, OsString)| {
             (OsText::from(name.as_os_str()), OsText::from(value.as_os_str()))
         };
+        let variables = match self.libraries {
+            LibrarySearch::System => Vec::new(),
+            LibrarySearch::Variable => vec![LIBRARY_PATH.into()],
+        };
         TestProgram {
+            reproduction: ReproductionHints { variables, options: Vec::new() },
             tool_env: self.env.iter().map(variable).collect(),
             args: self.args.iter().map(|word| OsText::from(word.as_os_str())).collect(),
             framework: self.framework.map(str::to_owned),

@@ -12,7 +12,8 @@ use super::{
     test_source::WordUse,
 };
 use heeler_cargo::{
-    BuildSupervision, CargoBuild, CargoError, CargoProgram, DiagnosticsTarget, doctests::DoctestRecording,
+    BuildSupervision, CargoBuild, CargoError, CargoProgram, DiagnosticsTarget,
+    doctests::{DoctestRecording, FRAMEWORK},
 };
 
 /// Arguments: cargo's working directory, then arguments for cargo.
@@ -85,8 +86,47 @@ impl TestSource for CargoSource {
         }
         let args: Vec<_> = args.iter().map(OsText::as_os_str).collect();
         let built = build_tests(dir, &args, context.supervision).map_err(SourcesError::Cargo)?;
-        Ok(built.into_iter().map(CargoProgram::into_test_program).collect())
+        let program = |built: CargoProgram| {
+            let options = doctest_options(&built, &args);
+            let mut program = built.into_test_program();
+            program.reproduction.options = options;
+            program
+        };
+        Ok(built.into_iter().map(program).collect())
     }
+}
+
+/// Returns the options with which `heeler run --doc`, in the directory of a library's documentation tests,
+/// builds this library in the same way. Other programs are not built again to be reproduced.
+fn doctest_options(program: &CargoProgram, args: &[&OsStr]) -> Vec<OsText> {
+    if program.framework != Some(FRAMEWORK) {
+        return Vec::new();
+    }
+    let variable = |name: &str| program.env.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+    let mut options = Vec::new();
+    // rustdoc runs in the directory of the workspace, which may have several packages.
+    let is_package_dir = variable("CARGO_MANIFEST_DIR").is_none_or(|dir| Path::new(dir) == program.cwd);
+    if let (false, Some(name)) = (is_package_dir, variable("CARGO_PKG_NAME")) {
+        options.extend([OsText::from("-p"), OsText::from(name.as_os_str())]);
+    }
+    let mut words = args.iter().map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        let name = word.split('=').next().unwrap_or_default();
+        match name {
+            "--doc" | "--no-doc" | "--workspace" | "--all" => {}
+            "-p" | "--package" | "--exclude" if name.len() == word.len() => drop(words.next()),
+            "-p" | "--package" | "--exclude" => {}
+            "--release" | "--all-features" | "--no-default-features" => options.push(OsText::from(&*word)),
+            "--features" => {
+                options.push(OsText::from(&*word));
+                if name.len() == word.len() {
+                    options.extend(words.next().map(|value| OsText::from(&*value)));
+                }
+            }
+            _ => options.push(OsText::from(format!("--cargo-arg={word}"))),
+        }
+    }
+    options
 }
 
 const MANIFEST: &str = "Cargo.toml";

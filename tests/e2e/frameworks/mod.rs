@@ -5,6 +5,7 @@ mod boost;
 mod boost_suites;
 mod catch2;
 mod command;
+mod commands_again;
 #[cfg(feature = "connect")]
 mod connect;
 #[cfg(feature = "connect")]

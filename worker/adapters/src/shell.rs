@@ -16,10 +16,14 @@ pub(super) fn test_filter(name: &str) -> String {
 #[must_use]
 pub fn exact_filter(name: &str) -> String {
     let mut filter = String::from("test(=");
-    for character in name.chars() {
+    let is_inside = |at: usize| at > 0 && at + 1 < name.len();
+    for (at, character) in name.char_indices() {
         match character {
             '\\' | '(' | ')' => filter.extend(['\\', character]),
-            _ if character.is_control() => filter.extend(character.escape_unicode()),
+            // A filter ignores blanks at both ends of a text.
+            _ if character.is_control() || character == ' ' && !is_inside(at) => {
+                filter.extend(character.escape_unicode());
+            }
             _ => filter.push(character),
         }
     }
@@ -33,14 +37,35 @@ pub(super) fn command_line(given: &TestProgram, words: &str) -> String {
     format!("(cd {} && {} {words})", quote(given.cwd.as_bytes()), program_words(given))
 }
 
+/// Returns a command line that runs one test of a program with Heeler, for a test that the framework's own
+/// options can't select, or a program that needs Heeler's side of a dialogue.
+#[must_use]
+pub(super) fn heeler_command_line(program: &TestProgram, framework: &str, name: &str) -> String {
+    let mut words = environment_words(program);
+    words.extend(["heeler", "run"].map(str::to_owned));
+    words.push(program_path(program));
+    words.extend(["--framework", framework, "-E"].map(str::to_owned));
+    words.push(test_filter(name));
+    if !program.args.is_empty() {
+        words.push("--".to_owned());
+    }
+    words.extend(program.args.iter().map(|word| quote(word.as_bytes())));
+    format!("(cd {} && {})", quote(program.cwd.as_bytes()), words.join(" "))
+}
+
 /// Returns the start of a command line: configured environment, program, arguments.
 pub(super) fn program_words(program: &TestProgram) -> String {
     let mut words = environment_words(program);
-    let path = relative_path(program.path.as_bytes(), program.cwd.as_bytes());
-    let local: &[u8] = if path.starts_with(b"/") { b"" } else { b"./" };
-    words.push(quote(&[local, path].concat()));
+    words.push(program_path(program));
     words.extend(program.args.iter().map(|arg| quote(arg.as_bytes())));
     words.join(" ")
+}
+
+/// Returns the program's path as a word, relative to its working directory if it is inside it.
+fn program_path(program: &TestProgram) -> String {
+    let path = relative_path(program.path.as_bytes(), program.cwd.as_bytes());
+    let local: &[u8] = if path.starts_with(b"/") { b"" } else { b"./" };
+    quote(&[local, path].concat())
 }
 
 /// Returns the part of a command line that sets the program's configured environment.
@@ -52,6 +77,10 @@ pub(super) fn environment_words(program: &TestProgram) -> Vec<String> {
     // The shell itself sets only variables with the names of its own variables.
     if !words.is_empty() || program.env.iter().any(|(name, _)| !is_shell_name(name.as_bytes())) {
         words.insert(0, "env".to_owned());
+    }
+    for name in &program.reproduction.variables {
+        let found = program.tool_env.iter().find(|(known, _)| known == name);
+        words.extend(found.map(|(name, value)| format!("{}={}", name.to_text(), quote_value(value))));
     }
     for (name, value) in &program.env {
         let Some(value) = value else { continue };
@@ -85,7 +114,21 @@ fn quote_value(value: &OsText) -> String {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "the tests paste the commands into a real shell")]
 mod tests {
+    use heeler_protocol::control::ReproductionHints;
+
     use super::*;
+
+    #[test]
+    fn filter_of_a_command_selects_the_name() {
+        for (name, expected) in [
+            ("A.b", "'test(=A.b)'"),
+            ("f (x)\\", r"'test(=f \(x\)\\)'"),
+            (" a b ", r"'test(=\u{20}a b\u{20})'"),
+            ("a\nb", r"'test(=a\u{a}b)'"),
+        ] {
+            assert_eq!(test_filter(name), expected);
+        }
+    }
 
     #[test]
     fn hidden_variable_is_taken_from_the_shell_by_name() {
@@ -118,11 +161,27 @@ mod tests {
             test_arguments: std::collections::BTreeMap::new(),
             entries: Vec::new(),
             unbuilt: None,
+            reproduction: Default::default(),
         };
         assert_eq!(
             command_line(&given, "-x"),
             "(cd /src && env -u B A='1 2' C= ./build/prog '--data dir' -x)"
         );
+        let with_heeler = heeler_command_line(&given, "gtest", "A.b*");
+        let expected = "(cd /src && env -u B A='1 2' C= heeler run ./build/prog --framework gtest -E 'test(=A.b*)' \
+                        -- '--data dir')";
+        assert_eq!(with_heeler, expected);
+        let loaded = TestProgram {
+            tool_env: vec![("LD_LIBRARY_PATH".into(), "/a b".into()), ("X".into(), "1".into())],
+            reproduction: ReproductionHints {
+                variables: vec!["LD_LIBRARY_PATH".into()],
+                options: Vec::new(),
+            },
+            env: Vec::new(),
+            args: Vec::new(),
+            ..given.clone()
+        };
+        assert_eq!(command_line(&loaded, "-x"), "(cd /src && LD_LIBRARY_PATH='/a b' ./build/prog -x)");
         let elsewhere = TestProgram { cwd: "/else where".into(), env: Vec::new(), args: Vec::new(), ..given };
         assert_eq!(command_line(&elsewhere, "-x"), "(cd '/else where' && /src/build/prog -x)");
     }

@@ -340,6 +340,7 @@ fn program(script: &TestScript) -> TestProgram {
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
         unbuilt: None,
+        reproduction: Default::default(),
     }
 }
 

@@ -95,8 +95,19 @@ impl TestProgram {
     /// Returns the program as sent with leases, without its entries.
     #[must_use]
     pub fn without_entries(&self) -> Self {
-        let Self { suite, path, args, tool_env, env, cwd, framework, test_arguments, entries: _, unbuilt: _ } =
-            self;
+        let Self {
+            suite,
+            path,
+            args,
+            tool_env,
+            env,
+            cwd,
+            framework,
+            test_arguments,
+            entries: _,
+            unbuilt: _,
+            reproduction,
+        } = self;
         Self {
             suite: suite.clone(),
             path: path.clone(),
@@ -108,6 +119,7 @@ impl TestProgram {
             test_arguments: test_arguments.clone(),
             entries: Vec::new(),
             unbuilt: None,
+            reproduction: reproduction.clone(),
         }
     }
 }

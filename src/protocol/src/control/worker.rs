@@ -95,6 +95,26 @@ pub struct TestProgram {
     /// tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unbuilt: Option<String>,
+    /// Parts of reproduce commands that only the program's source knows.
+    #[serde(default, skip_serializing_if = "ReproductionHints::is_empty")]
+    pub reproduction: ReproductionHints,
+}
+
+/// Parts of a program's reproduce commands that only its source knows.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ReproductionHints {
+    /// Names of the variables of `tool_env` without which the program does not start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<OsText>,
+    /// Options with which `heeler run` builds the same program again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<OsText>,
+}
+
+impl ReproductionHints {
+    fn is_empty(&self) -> bool {
+        self.variables.is_empty() && self.options.is_empty()
+    }
 }
 
 impl TestProgram {

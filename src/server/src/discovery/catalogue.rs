@@ -437,6 +437,7 @@ mod tests {
             test_arguments: std::collections::BTreeMap::new(),
             entries: Vec::new(),
             unbuilt: None,
+            reproduction: Default::default(),
         };
         ProgramSource { program, config_suite: None }
     }

@@ -464,6 +464,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
             test_arguments: BTreeMap::new(),
             entries: Vec::new(),
             unbuilt: None,
+            reproduction: Default::default(),
         };
         PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });

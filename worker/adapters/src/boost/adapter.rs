@@ -89,6 +89,8 @@ impl Adapter for BoostTest {
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         let filter = format!("--run_test={}", test.name);
-        shell::command_line(program, &shell::quote(filter.as_bytes()))
+        // As in a run, a signal kills the process.
+        let words = format!("--catch_system_errors=no {}", shell::quote(filter.as_bytes()));
+        shell::command_line(program, &words)
     }
 }

@@ -131,6 +131,13 @@ impl Adapter for Catch2 {
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
-        shell::command_line(program, &shell::quote(&command::pattern(test)))
+        if !command::is_selected_alone(test) && command::tags(test).is_empty() {
+            return shell::heeler_command_line(program, self.traits().name, &test.name);
+        }
+        let mut pattern = command::pattern(test);
+        if !command::is_selected_alone(test) {
+            pattern.extend(command::tags(test).into_bytes());
+        }
+        shell::command_line(program, &shell::quote(&pattern))
     }
 }

@@ -68,6 +68,16 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
     tests.iter().take_while(is_fitting).count()
 }
 
+/// Returns whether the pattern of a test selects only this test.
+pub(super) fn is_selected_alone(test: &ListedTest) -> bool {
+    TestSelector::of(test).is_exact
+}
+
+/// Returns the tags of a test as a pattern. Tests with equal names have different tags.
+pub(super) fn tags(test: &ListedTest) -> String {
+    test.traits.iter().filter(|one| one.name == "tag").map(|one| format!("[{}]", one.value)).collect()
+}
+
 pub(super) fn pattern(test: &ListedTest) -> Vec<u8> {
     selector::pattern(&TestSelector::of(test).name)
 }

@@ -135,6 +135,9 @@ impl Adapter for GoogleTest {
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
+        if command::selects_other_names(&[test]) {
+            return shell::heeler_command_line(program, self.traits().name, &test.name);
+        }
         let mut pattern = Vec::new();
         command::write_pattern(&mut pattern, &test.name);
         let disabled = if test.is_ignored() { "--gtest_also_run_disabled_tests " } else { "" };

@@ -94,14 +94,7 @@ impl Adapter for JsonLines {
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         // The program needs the other side of the dialogue, so the command runs Heeler.
-        let mut words = vec![shell::quote(program.path.as_bytes())];
-        words.extend(["--framework", self.traits().name, "-E"].map(str::to_owned));
-        words.push(shell::test_filter(&test.name));
-        if !program.args.is_empty() {
-            words.push("--".to_owned());
-        }
-        words.extend(program.args.iter().map(|word| shell::quote(word.as_bytes())));
-        format!("(cd {} && heeler run {})", shell::quote(program.cwd.as_bytes()), words.join(" "))
+        shell::heeler_command_line(program, self.traits().name, &test.name)
     }
 }
 
@@ -118,9 +111,9 @@ mod tests {
                 TestProgram { path: "/w/a.py".into(), cwd: "/w".into(), args, ..TestProgram::default() };
             JsonLines::Channel.reproduce_command(&program, &test)
         };
-        assert_eq!(again(&[]), "(cd /w && heeler run /w/a.py --framework json-lines -E 'test(=adds)')");
+        assert_eq!(again(&[]), "(cd /w && heeler run ./a.py --framework json-lines -E 'test(=adds)')");
         let expected =
-            "(cd /w && heeler run /w/a.py --framework json-lines -E 'test(=adds)' -- tests.py 'a b')";
+            "(cd /w && heeler run ./a.py --framework json-lines -E 'test(=adds)' -- tests.py 'a b')";
         assert_eq!(again(&["tests.py", "a b"]), expected);
     }
 }

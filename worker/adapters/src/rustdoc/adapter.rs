@@ -128,7 +128,9 @@ impl Adapter for Rustdoc {
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         // The arguments that cargo passes to rustdoc are long, and name files of one build.
         let mut words = shell::environment_words(program);
-        words.extend(["heeler", "run", "--doc", "-E"].map(str::to_owned));
+        words.extend(["heeler", "run", "--doc"].map(str::to_owned));
+        words.extend(program.reproduction.options.iter().map(|word| shell::quote(word.as_bytes())));
+        words.push("-E".to_owned());
         words.push(shell::test_filter(&format!("{}::{}", program.suite, test.name)));
         format!("(cd {} && {})", shell::quote(program.cwd.as_bytes()), words.join(" "))
     }

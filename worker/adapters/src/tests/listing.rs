@@ -18,6 +18,7 @@ fn program(framework: Option<&str>) -> TestProgram {
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
         unbuilt: None,
+        reproduction: Default::default(),
     }
 }
 

@@ -140,6 +140,7 @@ fn listed(recording: &TranscriptRecording) -> Vec<ListedTest> {
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
         unbuilt: None,
+        reproduction: Default::default(),
     };
     let output = |name: &&str| {
         let bytes = read(name);
