@@ -198,6 +198,9 @@ impl CommandError {
             Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {
                 CliExitCode::CommandLine
             }
+            Self::Sources(
+                SourcesError::FrameworkWithoutPrograms { .. } | SourcesError::ArgumentsWithoutPrograms { .. },
+            ) => CliExitCode::CommandLine,
             Self::NothingToRerun { .. } => CliExitCode::ZeroTests,
             Self::ResolveRun(ResolveRunError::None { .. } | ResolveRunError::OnlyCopies { .. })
             | Self::CopiedRun { .. }

@@ -38,6 +38,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     // Find the test programs.
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
     let named = NamedSources::of_existing(&arguments.programs).map_err(CommandError::Sources)?;
+    named.check_framework().map_err(CommandError::Sources)?;
     let sources =
         find_sources(&config, &named, DebugData::Omitted, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {

@@ -8,7 +8,7 @@ use heeler_protocol::{
     mtp::LogLevel,
 };
 
-use super::{display::RunDisplay, exit::CommandError, sources::NamedSources};
+use super::{arguments::ProgramArguments, display::RunDisplay, exit::CommandError, sources::NamedSources};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::{self, Provenance, RerunSelector, RunOwnership};
 use heeler_server::discovery::{Catalogue, TestRef};
@@ -74,6 +74,17 @@ impl RerunPlan {
         Err(CommandError::NothingToRerun { what })
     }
 
+    /// Returns the arguments that name tests: without any on the command line, the earlier run's suites. The
+    /// suites of a copied run are not used, as its sources.
+    pub(super) fn program_arguments(&self, given: &ProgramArguments) -> ProgramArguments {
+        let mut arguments = given.clone();
+        let named = NamedSources::from_arguments(given);
+        if named.requests.is_empty() && named.suites.is_empty() && self.ownership == RunOwnership::Own {
+            arguments.suites.names.clone_from(&self.origin.suites);
+        }
+        arguments
+    }
+
     /// Returns the sources to run: the command line's, otherwise the earlier run's. The sources of a copied
     /// run are not used, because whoever made the copy could choose which programs start here.
     pub(super) fn sources(&self, named: NamedSources) -> NamedSources {
@@ -87,6 +98,7 @@ impl RerunPlan {
                 true => self.origin.program_args.clone(),
                 false => named.program_args,
             },
+            suites: named.suites,
         }
     }
 
@@ -190,6 +202,7 @@ pub(super) fn provenance(sources: &NamedSources, rerun: Option<&RerunPlan>) -> P
         // The path stays empty if the directory no longer exists.
         cwd: OsText::from(std::env::current_dir().unwrap_or_default().as_path()),
         sources: sources.requests.clone(),
+        suites: sources.suites.clone(),
         framework: sources.framework.clone(),
         program_args: sources.program_args.clone(),
         continues: rerun.map(|rerun| rerun.run.clone()),

@@ -57,7 +57,12 @@ async fn run_tests(
     let mut settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     let config = config.with_state_dir(&settings.state_dir);
-    let config = with_chosen_suites(config, &arguments.programs, &settings).map_err(CommandError::Suites)?;
+    let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
+    let programs = match &rerun {
+        Some(rerun) => rerun.program_arguments(&arguments.programs),
+        None => arguments.programs.clone(),
+    };
+    let config = with_chosen_suites(config, &programs, &settings).map_err(CommandError::Suites)?;
     if settings.run.shuffle == ShuffleMode::Random {
         settings.run.shuffle = ShuffleMode::Seed(random_seed());
     }
@@ -73,8 +78,7 @@ async fn run_tests(
     let mut display = RunDisplay::new(options, DisplayStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_build_step(label, words, Instant::now());
     // Find and build the test programs.
-    let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
-    let named = NamedSources::of_existing(&arguments.programs).map_err(CommandError::Sources)?;
+    let named = NamedSources::of_existing(&programs).map_err(CommandError::Sources)?;
     let named = match &rerun {
         Some(rerun) => {
             rerun.check_programs()?;
@@ -83,6 +87,7 @@ async fn run_tests(
         }
         None => named,
     };
+    named.check_framework().map_err(CommandError::Sources)?;
     let provenance = rerun::provenance(&named, rerun.as_ref());
     let debug_data = if arguments.debugger.is_some() { DebugData::Kept } else { DebugData::Omitted };
     let sources = find_sources(&config, &named, debug_data, &mut say).map_err(CommandError::Sources)?;

@@ -62,6 +62,8 @@ pub(super) struct NamedSources {
     pub(super) framework: Option<String>,
     /// Arguments of all programs, regardless of their source.
     pub(super) program_args: Vec<String>,
+    /// Names of the configured suites to which the command line is restricted.
+    pub(super) suites: Vec<String>,
 }
 
 impl NamedSources {
@@ -88,6 +90,19 @@ impl NamedSources {
             requests: TEST_SOURCES.iter().filter_map(request).chain(further.iter().cloned()).collect(),
             framework: arguments.framework.clone(),
             program_args: arguments.program_args.clone(),
+            suites: arguments.suites.names.clone(),
+        }
+    }
+
+    /// Checks that a framework of the command line has programs.
+    ///
+    /// # Errors
+    /// The framework would have no effect: no program is named.
+    pub(super) fn check_framework(&self) -> Result<(), SourcesError> {
+        let has_programs = self.requests.iter().any(|request| request.source == ProgramsSource.name());
+        match &self.framework {
+            Some(name) if !has_programs => Err(SourcesError::FrameworkWithoutPrograms { name: name.clone() }),
+            _ => Ok(()),
         }
     }
 }
@@ -210,8 +225,13 @@ fn find_supervised_sources(
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
     let mut sources = find_named_sources(config, named, build, display)?;
+    let mut takers = 0;
     for source in sources.iter_mut().filter(|source| takes_arguments(&source.program)) {
         source.program.args.extend(named.program_args.iter().map(|word| OsText::from(word.as_str())));
+        takers += 1;
+    }
+    if takers == 0 && !sources.is_empty() && !named.program_args.is_empty() {
+        return Err(SourcesError::ArgumentsWithoutPrograms { words: named.program_args.join(" ") });
     }
     Ok(sources)
 }

@@ -111,6 +111,18 @@ pub(in crate::cli) enum SourcesError {
         /// Suggestion for a likely typo.
         hint: String,
     },
+    /// The command line names a framework, but no program.
+    #[error(
+        "--framework {name} has no effect: the command line names no test program; name one, as in heeler run \
+         --framework {name} PROGRAM, or write framework = \"{name}\" into its [[suite]]"
+    )]
+    FrameworkWithoutPrograms { name: String },
+    /// The arguments after `--` reach no program.
+    #[error(
+        "the arguments after -- reach no test program ({words}): documentation tests take none; to select tests, \
+         use -E"
+    )]
+    ArgumentsWithoutPrograms { words: String },
     /// A directory has too many entries to search.
     #[error("{} has more than {limit} files: name the test programs or a subdirectory", path.display())]
     TooManyFiles {

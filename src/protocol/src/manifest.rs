@@ -71,6 +71,9 @@ pub struct RunOrigin {
     /// Sources of test programs from the command line, with absolute paths. Empty if the configured sources
     /// ran, or if a client starts the server itself.
     pub sources: Vec<SourceRequest>,
+    /// Names of the configured suites that the command line chose; empty if it chose none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suites: Vec<String>,
     /// Framework of the programs, if given.
     pub framework: Option<String>,
     /// Program arguments from the command line.

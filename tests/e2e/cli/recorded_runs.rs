@@ -425,3 +425,30 @@ fn keep_runs_removes_oldest_runs() {
     assert_eq!(ids(&world), began[4..]);
     assert!(world.path(".heeler/runs/mine").exists());
 }
+
+#[test]
+fn rerun_of_a_chosen_suite_builds_and_runs_no_other() {
+    let world = TestWorld::new();
+    world.write_program("fails.sh", "#!/bin/sh\nexit 1\n");
+    let suite =
+        |name: &str, keys: &str| format!("[[suite]]\nname = \"{name}\"\npattern = [\"*.sh\"]\n{keys}\n");
+    let other = suite("b", "build = [\"touch\", \"built\"]");
+    world.write("heeler.toml", &format!("{}{other}", suite("a", "args = [\"x\"]")));
+    world.run(&["run", "--suite", "a"]).assert_code(2).line_with(&["again $ ./fails.sh x"]);
+    // A rerun of a rerun knows the suite, too.
+    for rerun in ["latest", "failed", "latest"] {
+        let ran = world.run(&["run", "--rerun", rerun]).assert_code(2);
+        ran.assert_stdout("FAILED 1 of 1 test");
+        assert!(!world.path("built").exists(), "{ran}");
+    }
+    // The command line decides, if it names a suite or other tests.
+    let ran = world.run(&["run", "--rerun", "latest", "--suite", "b"]).assert_code(8);
+    ran.assert_stdout("the remaining test of that run no longer exists: a::fails.sh");
+    assert!(world.path("built").exists(), "{ran}");
+    world.run(&["run"]).assert_code(2).assert_stdout("FAILED 2 of 2 tests");
+    world.run(&["run", "--rerun", "latest"]).assert_code(2).assert_stdout("FAILED 2 of 2 tests");
+    // A suite that no longer exists is named.
+    world.run(&["run", "--suite", "a"]).assert_code(2);
+    world.write("heeler.toml", &other);
+    world.run(&["run", "--rerun", "latest"]).assert_code(5).assert_stdout("unknown suite \"a\"");
+}
