@@ -12,9 +12,11 @@ mod convert;
 #[cfg(feature = "minidump")]
 mod dump;
 mod editor;
+mod foreign_filters;
 mod go;
 mod habits;
 mod history;
+mod libtest_arguments;
 mod mcp;
 #[cfg(feature = "mutation")]
 mod mutate;

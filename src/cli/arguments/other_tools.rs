@@ -9,31 +9,41 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use super::CommandLineArguments;
+use super::{CommandLineArguments, habits::takes_next_word};
 
 /// Names of an option in other tools, and the suggestion; `{}` stands for the option's value.
 type OwnForm = (&'static [&'static str], &'static str);
 
 const OWN_FORMS: &[OwnForm] = &[
     (&["--list", "--gtest_list_tests", "--list-test-cases", "--show-only", "-N"], "use heeler list"),
-    (&["--gtest_filter", "--filterset", "--filter-expr", "--test-case"], "use -E '{}'"),
+    (&["--filterset", "--filter-expr"], "use -E '{}'"),
     (&["--tests-regex", "-R"], "use -E 'test(/{}/)'"),
     (&["--exclude-regex"], "use -E 'not test(/{}/)'"),
-    (&["--skip", "--test-case-exclude"], "use -E 'not test({})'"),
+    (&["--skip", "--deselect"], "use -E 'not test({})'"),
     (&["--exact"], "use -E 'test(={})'"),
     (&["--label-regex", "-L"], "use -E 'tag({})'"),
     (&["--label-exclude", "-LE"], "use -E 'not tag({})'"),
-    (&["--gtest_repeat", "--repeat-until-fail", "--until-fail"], "use --repeat {}"),
+    (&["--repeat-until-fail", "--until-fail"], "use --repeat {}"),
     (&["--gtest_shuffle", "--schedule-random"], "use --shuffle"),
     (&["--gtest_random_seed", "--shuffle-seed"], "use --shuffle {}"),
-    (&["--gtest_output", "--output-junit", "--junit-xml", "--junitxml"], "use --junit FILE"),
-    (&["--gtest_also_run_disabled_tests", "--include-ignored"], "use --run-ignored all"),
+    (&["--gtest_output", "--output-junit"], "use --junit FILE"),
+    (&["--include-ignored"], "use --run-ignored all"),
     (&["--ignored"], "use --run-ignored only"),
     (&["--gtest_break_on_failure"], "use --debugger gdb"),
-    (&["--gtest_fail_fast", "--stop-on-failure", "--failfast", "--exitfirst"], "use --fail-fast"),
+    (&["--stop-on-failure", "--failfast"], "use --fail-fast"),
     (&["--gtest_color", "--colour"], "use --color {}"),
     (&["--parallel", "--num-threads"], "use -j {}"),
-    (&["--rerun-failed", "--failed", "--last-failed"], "use --rerun failed"),
+    (&["--rerun-failed", "--failed"], "use --rerun failed"),
+    (
+        &["--failed-first"],
+        "Heeler does not run failed tests first; use --rerun failed to run them, and then heeler run for all tests",
+    ),
+    (
+        &["--durations", "--durations-min"],
+        "the summary names the slowest tests; heeler report latest --status-level all prints every duration",
+    ),
+    (&["--collect-only", "--co"], "use heeler list"),
+    (&["--stepwise", "--sw"], "use --max-fail 1, and then --rerun latest to go on"),
     (
         &["--output-on-failure", "--show-output", "--extra-verbose", "-VV"],
         "the output of failed tests is shown by default; for passed tests, use --success-output final",
@@ -46,17 +56,48 @@ const OWN_FORMS: &[OwnForm] = &[
     (&["--locked", "--offline", "--frozen", "--target", "--target-dir"], "use --cargo-arg={option}"),
 ];
 
-/// Options of libtest and GoogleTest that Heeler itself passes to the test programs; a second occurrence
-/// would be rejected or ignored. The second element is the suggestion, unless [`OWN_FORMS`] has one.
-const OPTIONS_OF_PROCESSES: [(&str, &str); 8] = [
+/// Options of `go test` that Heeler's parser would read as several short options, and the suggestions.
+const GO_FORMS: &[OwnForm] = &[
+    (&["-bench"], "Heeler runs tests, not benchmarks; use go test -run '^$' -bench '{}' ./..."),
+    (&["-benchmem", "-benchtime"], "Heeler runs tests, not benchmarks; use go test -run '^$' -bench . ./..."),
+    (&["-fuzz", "-fuzztime"], "Heeler runs fuzz tests with their seeds only; use go test -fuzz"),
+    (
+        &["-cover", "-covermode", "-coverpkg", "-coverprofile"],
+        "Heeler measures no coverage of Go; use go test -cover ./...",
+    ),
+    (&["-timeout"], "use --timeout {} for each test, or --run-timeout {} for the whole run"),
+    (&["-parallel"], "use -j {}"),
+    (&["-json"], "use --format json"),
+    (&["-list"], "use heeler list -E 'test(/{}/)'"),
+    (&["-vet"], "use --go-arg=-vet={}"),
+    (&["-cpu"], "use -- -test.cpu={}"),
+    (&["-args"], "put the arguments for the test programs after --"),
+];
+
+/// Options that Heeler itself passes to the test programs of libtest, GoogleTest and Go, so that a second
+/// occurrence would be rejected or ignored, and reports, which every process would overwrite. The second
+/// element is the suggestion, unless [`OWN_FORMS`] has one.
+const OPTIONS_OF_PROCESSES: [(&str, &str); 20] = [
     ("--nocapture", "use --no-capture"),
     ("--no-capture", "use --no-capture before --"),
     ("--test-threads", "use -j {}"),
-    ("--gtest_filter", ""),
+    ("--gtest_filter", "use --gtest_filter='{}' before --"),
     ("--gtest_list_tests", ""),
     ("--gtest_output", ""),
-    ("--gtest_repeat", ""),
+    ("--gtest_repeat", "use --repeat {}"),
     ("--gtest_shuffle", ""),
+    ("--junitxml", "use --junit {}"),
+    ("--junit-xml", "use --junit {}"),
+    ("-test.run", "use -E 'test(/{}/)'"),
+    ("-test.skip", "use -E 'not test(/{}/)'"),
+    ("-test.list", "use heeler list -E 'test(/{}/)'"),
+    ("-test.v", "use --success-output final"),
+    ("-test.json", "use --format json"),
+    ("-test.count", "use --repeat {}"),
+    ("-test.failfast", "use --fail-fast"),
+    ("-test.timeout", "use --timeout {}"),
+    ("-test.bench", "Heeler runs tests, not benchmarks; use go test -run '^$' -bench '{}' ./..."),
+    ("-test.fuzz", "Heeler runs fuzz tests with their seeds only; use go test -fuzz '{}'"),
 ];
 
 /// Commands of other tools that run tests.
@@ -122,6 +163,44 @@ pub(super) fn check_program_arguments(words: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks for options of other tools that the parser would take for other options.
+///
+/// # Errors
+/// An option has another meaning in Heeler. The message contains Heeler's form.
+pub(super) fn check_misread_options(words: &[OsString]) -> Result<(), Error> {
+    let own = words.iter().take_while(|word| *word != "--");
+    let own: Vec<OsString> = own.cloned().collect();
+    let names_pytest = own.iter().any(|word| {
+        let word = word.to_string_lossy();
+        word.starts_with("--pytest") || word.ends_with(".py") || word.contains(".py::")
+    });
+    let mut is_value = false;
+    for word in own.iter().skip(2) {
+        let word = word.to_string_lossy();
+        if std::mem::replace(&mut is_value, takes_next_word(&word)) {
+            continue;
+        }
+        let name = word.split('=').next().unwrap_or(&word);
+        let form = match name {
+            // cargo-nextest's --ff stops at the first failure.
+            "--ff" if names_pytest => own_form("--failed-first", &own),
+            "-run" | "-skip" => value_of(name, &own).filter(|value| value.contains('/')).map(|value| {
+                let test = value.split('/').next().unwrap_or_default().to_owned();
+                format!("Heeler runs a test with all its subtests; use {name} '{test}'")
+            }),
+            _ => GO_FORMS
+                .iter()
+                .find(|(names, _)| names.contains(&name))
+                .map(|(_, form)| filled(form, name, &own)),
+        };
+        if let Some(form) = form {
+            let text = format!("unexpected argument '{name}' found\n\n  tip: {form}\n");
+            return Err(Error::raw(ErrorKind::UnknownArgument, text));
+        }
+    }
+    Ok(())
+}
+
 fn text_of(error: &Error, kind: ContextKind) -> Option<String> {
     match error.get(kind)? {
         ContextValue::String(text) => Some(text.clone()),
@@ -144,7 +223,11 @@ fn filled(form: &str, name: &str, words: &[OsString]) -> String {
 
 /// Returns an option's value: joined by `=`, directly after a short option, or the next word.
 fn value_of(name: &str, words: &[OsString]) -> Option<String> {
-    let place = words.iter().position(|word| word.to_string_lossy().starts_with(name))?;
+    let is_whole = |word: &OsString| {
+        word.to_string_lossy().strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    };
+    let place = words.iter().position(is_whole);
+    let place = place.or_else(|| words.iter().position(|word| word.to_string_lossy().starts_with(name)))?;
     let word = words[place].to_string_lossy();
     let rest = &word[name.len()..];
     if !rest.is_empty() {
@@ -180,13 +263,29 @@ mod tests {
     #[test]
     fn options_of_other_tools_are_answered_with_own_forms() {
         for (words, expected) in [
-            (&["run", "a", "--gtest_filter=A.*:B.*-C.*"][..], "use -E 'A.*:B.*-C.*'"),
-            (&["run", "a", "--filterset", "test(x)"], "use -E 'test(x)'"),
+            (&["run", "a", "--filterset", "test(x)"][..], "use -E 'test(x)'"),
             (&["run", "a", "-R", "Parser"], "use -E 'test(/Parser/)'"),
             (&["run", "a", "-RParser"], "use -E 'test(/Parser/)'"),
             (&["run", "a", "--exact", "a::b"], "use -E 'test(=a::b)'"),
             (&["run", "a", "--skip=it's"], r"use -E 'not test(it'\''s)'"),
-            (&["run", "a", "--gtest_repeat=3"], "use --repeat 3"),
+            (&["run", "--durations=5"], "the summary names the slowest tests; heeler report latest"),
+            (&["run", "--failed-first"], "Heeler does not run failed tests first; use --rerun failed"),
+            (&["run", "tests/test_a.py", "--ff"], "Heeler does not run failed tests first"),
+            (
+                &["run", "./...", "-bench", "Add"],
+                "Heeler runs tests, not benchmarks; use go test -run '^$' -bench 'Add' ./...",
+            ),
+            (
+                &["run", "./...", "-bench=."],
+                "Heeler runs tests, not benchmarks; use go test -run '^$' -bench '.' ./...",
+            ),
+            (&["run", "./...", "-timeout", "30s"], "use --timeout 30s for each test, or --run-timeout 30s"),
+            (&["run", "./...", "-parallel=4"], "use -j 4"),
+            (&["run", "./...", "-json"], "use --format json"),
+            (
+                &["run", "./...", "-run", "TestA/sub"],
+                "Heeler runs a test with all its subtests; use -run 'TestA'",
+            ),
             (&["run", "a", "--list"], "use heeler list"),
             (&["run", "--rerun-failed"], "use --rerun failed"),
             (&["run", "--ignored"], "use --run-ignored only"),
@@ -198,7 +297,7 @@ mod tests {
             (&["nextest", "run"], "to run tests: heeler run"),
         ] {
             let hint = hint(words);
-            assert!(hint.starts_with(&format!("tip: {expected}\n")), "{words:?}: {hint}");
+            assert!(hint.starts_with(&format!("tip: {expected}")), "{words:?}: {hint}");
             assert!(!hint.contains("similar") && !hint.contains("Usage"), "{hint}");
         }
         assert!(
@@ -211,7 +310,10 @@ mod tests {
                 && behind("--nocapture").contains("use --no-capture")
         );
         assert!(behind("--test-threads=1").contains("use -j 1"));
-        assert!(behind("--gtest_filter=A.*").contains("use -E 'A.*'"));
+        assert!(behind("--gtest_filter=A.*").contains("use --gtest_filter='A.*' before --"));
+        assert!(behind("-test.run=TestA").contains("-test.run can't be passed to the test programs"));
+        assert!(behind("-test.run=TestA").contains("use -E 'test(/TestA/)'"));
+        assert!(behind("--junitxml=o.xml").contains("use --junit o.xml"));
     }
 
     #[test]

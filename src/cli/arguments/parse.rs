@@ -57,7 +57,7 @@ impl ParseArgumentsError {
 /// The arguments are invalid or request help. The caller prints the error and exits with its exit code.
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
     let words = normalise(argv).map_err(|source| ParseArgumentsError::Editor { source })?;
-    let words = habits::translate(words);
+    let words = habits::translate(words).map_err(ParseArgumentsError::Arguments)?;
     let words = insert_shuffle_default(name_protocol(name_mutation_server(words)));
     check_features(&words)?;
     let command = CommandLineArguments::try_parse_from(&words)

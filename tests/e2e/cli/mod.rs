@@ -6,6 +6,7 @@ mod commands;
 mod completion;
 mod filters;
 mod first_contact;
+mod foreign_options;
 mod large_outputs;
 mod mixed_repository;
 #[cfg(feature = "mutation")]
