@@ -36,6 +36,7 @@ mod partitions;
 mod recorded_runs;
 mod reports;
 mod result_messages;
+mod run_buttons;
 mod run_events;
 mod shown_results;
 mod signals;
