@@ -218,23 +218,40 @@ fn dependency_may_have_the_name_of_a_package_of_the_workspace() {
     }
 }
 
+/// Starts of a test program before the first mutant: with a record of the reached mutants, and without.
+const BASELINE_STARTS: usize = 2;
+
 #[test]
 fn program_with_a_main_of_its_own_is_one_test() {
     let own = format!("{}[[test]]\nname = \"own\"\nharness = false\n", manifest(2021));
     let project = Project::new(&[
         ("Cargo.toml", &own),
         ("src/lib.rs", "pub fn is_low(a: u8) -> bool {\n    a < 2\n}\n"),
-        (
-            "tests/own.rs",
-            "fn main() {\n    assert!(case::is_low(1) && !case::is_low(2) && !case::is_low(3));\n}\n",
-        ),
     ]);
+    // Each start records its arguments. The exit code of a failure is the test's own.
+    let starts = project.path("starts");
+    let record = format!(
+        "use std::io::Write;\nfn record() {{\n    let mut file = \
+         std::fs::OpenOptions::new().append(true).create(true).open({starts:?}).unwrap();\n    \
+         writeln!(file, \"started {{:?}}\", std::env::args().skip(1).collect::<Vec<_>>()).unwrap();\n}}\n"
+    );
+    let check = |condition: &str| {
+        format!(
+            "{record}fn main() {{\n    record();\n    if !({condition}) {{\n        std::process::exit(9);\n    }}\n}}\n"
+        )
+    };
+    project.write("tests/own.rs", &check("case::is_low(1) && !case::is_low(2) && !case::is_low(3)"));
     let ran = project.mutate(&[]).assert_code(0);
-    assert_all(&project.statuses("src/lib.rs"), "Killed", &ran);
+    let statuses = project.statuses("src/lib.rs");
+    assert_all(&statuses, "Killed", &ran);
     assert!(!ran.stderr.contains("skipping"), "{}", ran.stderr);
-    project.write("tests/own.rs", "fn main() {\n    assert_eq!(case::is_low(1), case::is_low(2));\n}\n");
+    let started = std::fs::read_to_string(&starts).unwrap();
+    // Without a listing: the tests without mutants, then each mutant once.
+    assert!(started.lines().all(|line| line == "started []"), "{started}");
+    assert_eq!(started.lines().count(), statuses.len() + BASELINE_STARTS, "{statuses:#?}");
+    project.write("tests/own.rs", &check("case::is_low(1) == case::is_low(2)"));
     let red = project.mutate(&[]).assert_code(2);
-    red.assert_stderr("case::own::own");
+    red.assert_stderr("case::own::own").assert_stderr("exited with code 9");
 }
 
 #[test]
