@@ -128,6 +128,7 @@ fn split_100_000_tests(bencher: Bencher<'_, '_>) {
 fn run_20_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 20_000;
     let plan = SchedulingPlan {
+        capacities: Vec::new(),
         programs: vec![ProgramCosts { start: Some(Duration::from_millis(50)), ..ProgramCosts::default() }],
         tests: (0..TESTS)
             .map(|_| ScheduledTest {

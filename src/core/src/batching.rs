@@ -20,11 +20,13 @@
 //!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
 
+mod needs;
 mod program_queue;
+mod single_tests;
 mod slot_loads;
+mod ticket;
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeMap, BTreeSet, VecDeque},
     num::NonZeroU32,
     time::Duration,
@@ -33,8 +35,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{ProgramId, Slots, TestId};
+use needs::FreeResources;
+pub use needs::LeaseNeeds;
 use program_queue::{ProgramQueue, SlotShare};
+use single_tests::SingleTests;
 pub use slot_loads::{BusySlot, SlotLoads};
+use ticket::Ticket;
 
 /// A test that took at least this long in earlier runs goes first and in isolation, unless its program is
 /// slow to start.
@@ -71,6 +77,7 @@ pub struct ProgramCosts {
     pub selection_budget_bytes: Option<usize>,
     /// Maximum number of concurrent processes.
     pub max_processes: Option<NonZeroU32>,
+    pub needs: LeaseNeeds,
     pub process: ProcessTraits,
 }
 
@@ -107,9 +114,6 @@ impl ProcessTraits {
     };
 }
 
-/// Slots that a lease occupies, regardless of its batch.
-pub const LEASE_WEIGHT: Slots = Slots::ONE;
-
 /// A batch of tests for one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TestBatch {
@@ -132,27 +136,38 @@ struct BatchRemainder {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TestQueue {
     remainders: VecDeque<BatchRemainder>,
-    /// Isolated tests, longest first; ties in the plan's order.
-    isolated: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
-    /// Long tests of programs whose processes can run further batches, in the same order. Each is a batch for
-    /// any process of its program, because a separate process would repeat the set-up.
-    long: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
+    isolated: SingleTests,
+    /// Long tests of programs whose processes can run further batches. Each is a batch for any process of its
+    /// program, because a separate process would repeat the set-up.
+    long: SingleTests,
     programs: BTreeMap<ProgramId, ProgramQueue>,
     known_median: Option<Duration>,
     /// Duration beyond which a batch gets no more tests.
     batch_limit: Option<Duration>,
+    /// Capacity of each resource.
+    capacities: Vec<u32>,
+    /// Whether any program has needs beyond one slot, or a priority.
+    has_needs: bool,
+    ticket: Ticket,
 }
 
 impl TestQueue {
     /// Returns an empty queue for these programs.
     #[must_use]
     pub fn new(programs: impl IntoIterator<Item = ProgramCosts>) -> Self {
-        let programs = (0_u32..)
+        let programs: BTreeMap<_, _> = (0_u32..)
             .map(ProgramId)
             .zip(programs)
             .map(|(id, costs)| (id, ProgramQueue::new(costs)))
             .collect();
-        Self { programs, ..Self::default() }
+        let has_needs = programs.values().any(|one| *one.needs() != LeaseNeeds::default());
+        Self { programs, has_needs, ..Self::default() }
+    }
+
+    /// Sets the capacity of each resource.
+    #[must_use]
+    pub(crate) fn with_capacities(self, capacities: Vec<u32>) -> Self {
+        Self { capacities, ..self }
     }
 
     /// Limits the duration of batches. A program with an expensive start may exceed the limit, because a
@@ -169,7 +184,7 @@ impl TestQueue {
             let queue = self.program(program);
             let is_long = item.weight.is_some_and(|weight| queue.is_worth_a_process(weight));
             if is_long && !item.is_isolated && queue.process_traits().takes_more_tests {
-                self.long.insert((Reverse(item.weight.unwrap_or_default()), item.test, program));
+                self.long.insert(program, item.test, item.weight.unwrap_or_default());
             } else if item.is_isolated || is_long {
                 self.add_isolated(program, item.test, item.weight);
             } else {
@@ -181,7 +196,7 @@ impl TestQueue {
     }
 
     pub(crate) fn add_isolated(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
-        self.isolated.insert((Reverse(weight.unwrap_or(UNKNOWN_WEIGHT)), test, program));
+        self.isolated.insert(program, test, weight.unwrap_or(UNKNOWN_WEIGHT));
     }
 
     /// Adds a test that runs in isolation, after all waiting tests of its program.
@@ -256,14 +271,8 @@ impl TestQueue {
             }
             rest.program != program
         });
-        for tests in [&mut self.isolated, &mut self.long] {
-            tests.retain(|(_, test, of)| {
-                if *of == program {
-                    out.push(*test);
-                }
-                *of != program
-            });
-        }
+        out.extend(self.isolated.take_program(program));
+        out.extend(self.long.take_program(program));
         out.extend(self.program(program).take_all());
         out
     }
@@ -271,9 +280,8 @@ impl TestQueue {
     /// Removes and returns all waiting tests.
     pub fn take_all(&mut self) -> Vec<TestId> {
         let mut out: Vec<_> = self.remainders.drain(..).flat_map(|rest| rest.tests).collect();
-        for tests in [&mut self.isolated, &mut self.long] {
-            out.extend(std::mem::take(tests).into_iter().map(|(_, test, _)| test));
-        }
+        out.extend(self.isolated.take_all());
+        out.extend(self.long.take_all());
         out.extend(self.programs.values_mut().flat_map(ProgramQueue::take_all));
         out
     }
@@ -290,68 +298,182 @@ impl TestQueue {
     /// Estimates how many slots, busy and free, batches could use now.
     #[must_use]
     pub fn wanted_slots(&self, loads: &SlotLoads) -> Slots {
-        let slots = loads.slots.leases_of(LEASE_WEIGHT);
-        let mut ready: BTreeMap<ProgramId, usize> = BTreeMap::new();
-        for rest in &self.remainders {
-            let cap = self.programs.get(&rest.program).and_then(|one| one.cap).unwrap_or(usize::MAX);
-            *ready.entry(rest.program).or_default() += rest.tests.len().div_ceil(cap);
-        }
-        // Count isolated tests one by one only if processes are limited, because counting is slow.
-        let is_limited = !loads.delayed_starts.is_empty()
-            || self.programs.values().any(|one| one.max_processes().is_some());
-        let mut isolated = self.isolated.len() + self.long.len();
-        if is_limited {
-            isolated = 0;
-            for (_, _, program) in self.isolated.iter().chain(&self.long) {
-                *ready.entry(*program).or_default() += 1;
-            }
-        }
-        let (idle, work) = (SlotLoads::idle(loads.slots), self.remaining_work());
-        let mut total = isolated;
+        let ready = ReadyBatches::new(self, loads);
+        let mut total = Slots(ready.unlimited_tests());
         for (id, one) in &self.programs {
-            let mut batches = ready.get(id).copied().unwrap_or(0);
-            if !one.waiting.is_empty() && total < slots {
-                let full = one.full_batch(self.share_of_slot(*id, work, &idle), self.batch_limit);
-                let work = one.remaining_work(self.known_median).saturating_sub(full.remainder);
-                let by_work = work.as_nanos().div_ceil(full.duration.as_nanos().max(1));
-                let by_count = one.waiting.len().div_ceil(full.tests.min(full.unmeasured));
-                let chunks = usize::try_from(by_work).unwrap_or(usize::MAX).max(by_count);
-                batches = batches.saturating_add(chunks.clamp(1, one.waiting.len()));
-            }
-            total = total.saturating_add(batches.min(self.room_for(*id, loads)));
+            let batches = ready.of(*id, one, total < loads.slots);
+            let leases = batches.min(self.room_for(*id, loads));
+            total = total.saturating_add(one.needs().weight_within(loads.slots).times(leases));
         }
-        LEASE_WEIGHT.times(total.min(slots))
+        total.min(loads.slots)
     }
 
-    /// Returns how many more processes of a program may start.
+    /// Returns how many leases may start now. Each needs a worker, and each of these workers gets a batch.
+    #[must_use]
+    pub(crate) fn startable_leases(&self, loads: &SlotLoads) -> usize {
+        let mut free = self.free(loads);
+        let StartablePrograms::Only(programs) = self.startable(loads) else {
+            return free.slots().min(self.wanted_slots(loads)).0;
+        };
+        let ready = ReadyBatches::new(self, loads);
+        let mut count = 0;
+        for id in programs {
+            let one = &self.programs[&id];
+            let batches = ready.of(id, one, true).min(self.room_for(id, loads));
+            let leases = batches.min(free.leases_of(one.needs()));
+            for _ in 0..leases {
+                free.take(one.needs(), one.needs().weight_within(loads.usable()));
+            }
+            count += leases;
+        }
+        count
+    }
+
+    /// Returns how many more processes of a program may start, if there are slots.
     pub(crate) fn room_for(&self, program: ProgramId, loads: &SlotLoads) -> usize {
         if loads.delayed_starts.contains(&program) {
             return 0;
         }
-        match self.programs.get(&program).and_then(ProgramQueue::max_processes) {
-            Some(most) => most.saturating_sub(loads.processes_of(program)),
-            None => usize::MAX,
+        let Some(one) = self.programs.get(&program) else { return usize::MAX };
+        let most = one.max_processes().unwrap_or(usize::MAX);
+        let by_processes = most.saturating_sub(loads.processes_of(program));
+        if one.needs().resources.is_empty() {
+            return by_processes;
+        }
+        by_processes.min(self.free(loads).leases_by_resources(one.needs()))
+    }
+
+    /// Returns the needs of a program's tests.
+    fn needs(&self, program: ProgramId) -> &LeaseNeeds {
+        self.programs[&program].needs()
+    }
+
+    /// Returns the slots of a new lease of this program.
+    pub(crate) fn lease_weight(&self, program: ProgramId, usable: Slots) -> Slots {
+        self.needs(program).weight_within(usable)
+    }
+
+    /// Returns the slots and resources that no lease takes.
+    fn free(&self, loads: &SlotLoads) -> FreeResources<'_> {
+        self.free_beside(loads, &loads.busy)
+    }
+
+    fn free_beside(&self, loads: &SlotLoads, busy: &[BusySlot]) -> FreeResources<'_> {
+        let mut free = FreeResources::all(&self.capacities, loads.usable());
+        for slot in busy {
+            free.take(self.needs(slot.program), slot.weight);
+        }
+        free
+    }
+
+    /// Returns the programs with waiting tests.
+    fn waiting_programs(&self) -> BTreeSet<ProgramId> {
+        let queued = self.programs.iter().filter(|(_, one)| !one.waiting.is_empty()).map(|(id, _)| *id);
+        let rests = self.remainders.iter().map(|rest| rest.program);
+        queued.chain(rests).chain(self.isolated.programs()).chain(self.long.programs()).collect()
+    }
+
+    /// Returns the programs whose tests may start now. If programs have needs, only those of the highest
+    /// priority may start, and among these the heaviest.
+    fn startable(&self, loads: &SlotLoads) -> StartablePrograms {
+        if !self.has_needs {
+            return StartablePrograms::WithRoom;
+        }
+        let free = self.free(loads);
+        let waiting = self.waiting_programs();
+        let fits = |program: &ProgramId| {
+            self.room_for(*program, loads) > 0 && free.leases_of(self.needs(*program)) > 0
+        };
+        let holder = self.ticket.holder().filter(|holder| waiting.contains(holder));
+        if let Some(holder) = holder.filter(fits) {
+            return StartablePrograms::Only(BTreeSet::from([holder]));
+        }
+        let is_allowed = |program: &ProgramId| {
+            holder.is_none_or(|holder| !free.is_in_the_way(self.needs(*program), self.needs(holder)))
+        };
+        let rank = |program: ProgramId| {
+            let needs = self.needs(program);
+            (needs.priority, needs.weight_within(loads.usable()))
+        };
+        let mut programs: BTreeSet<_> = waiting.into_iter().filter(|id| fits(id) && is_allowed(id)).collect();
+        let first = programs.iter().map(|id| rank(*id)).max();
+        programs.retain(|id| Some(rank(*id)) == first);
+        StartablePrograms::Only(programs)
+    }
+
+    /// Returns whether a process of this program must end instead of running more tests, because other tests
+    /// wait for its slots or resources: those with the ticket, or with a higher priority.
+    fn must_yield(&self, program: ProgramId, loads: &SlotLoads) -> bool {
+        if !self.has_needs {
+            return false;
+        }
+        let (free, own) = (self.free(loads), self.needs(program));
+        let mut others = loads.busy.clone();
+        if let Some(place) = others.iter().position(|slot| slot.program == program) {
+            others.remove(place);
+        }
+        let free_without = self.free_beside(loads, &others);
+        self.waiting_programs().into_iter().filter(|other| *other != program).any(|other| {
+            let needs = self.needs(other);
+            let has_ticket = self.ticket.holder() == Some(other);
+            let goes_first = needs.priority > own.priority && self.room_for(other, loads) > 0;
+            has_ticket && free.is_in_the_way(own, needs) || goes_first && free_without.leases_of(needs) > 0
+        })
+    }
+
+    /// Records for the ticket that a batch starts. `loads` is the load before.
+    fn count_passed_over(&mut self, batch: &TestBatch, loads: &SlotLoads) {
+        if !self.has_needs {
+            return;
+        }
+        let (free, own) = (self.free(loads), self.needs(batch.program));
+        let waiting = self.waiting_programs();
+        let is_passed_over = |other: &ProgramId| {
+            let needs = self.needs(*other);
+            *other != batch.program
+                && needs.priority >= own.priority
+                && free.leases_of(needs) == 0
+                && free.is_in_the_way(own, needs)
+        };
+        let passed_over: Vec<_> = waiting.iter().copied().filter(is_passed_over).collect();
+        self.ticket.on_start(batch.program);
+        if let Some(holder) = self.ticket.holder().filter(|holder| !waiting.contains(holder)) {
+            self.ticket.take_from(holder);
+        }
+        for program in passed_over {
+            self.ticket.pass_over(program, loads.slots);
         }
     }
 
     /// Removes and returns the next batch for the free slot.
     pub fn next_batch(&mut self, loads: &SlotLoads) -> Option<TestBatch> {
-        if let Some(batch) = self.next_remainder(loads) {
-            return Some(batch);
+        let startable = self.startable(loads);
+        let batch = self.next_of(&startable, loads)?;
+        self.count_passed_over(&batch, loads);
+        Some(batch)
+    }
+
+    fn next_of(&mut self, startable: &StartablePrograms, loads: &SlotLoads) -> Option<TestBatch> {
+        if let Some(place) =
+            self.remainders.iter().position(|rest| startable.includes(self, rest.program, loads))
+        {
+            return Some(self.take_remainder(place));
         }
-        let isolated =
-            self.isolated.iter().find(|(_, _, program)| self.room_for(*program, loads) > 0).copied();
-        if let Some(entry @ (_, test, program)) = isolated {
-            self.isolated.remove(&entry);
+        // Tests that are a batch of one: the isolated ones first.
+        let mut isolated = std::mem::take(&mut self.isolated);
+        let taken = isolated.take_longest(|program| startable.includes(self, program, loads));
+        self.isolated = isolated;
+        if let Some((program, test)) = taken {
             return Some(TestBatch { program, tests: vec![test], is_isolated: true });
         }
-        if let Some(batch) = self.next_long(|queue, program| queue.room_for(program, loads) > 0) {
+        if let Some(batch) = self.next_long(|queue, program| startable.includes(queue, program, loads)) {
             return Some(batch);
         }
+        // A chunk of the program with the most work left.
         let known_median = self.known_median;
         let waiting = self.programs.iter().filter(|(_, one)| !one.waiting.is_empty());
-        let startable = waiting.filter(|(id, _)| self.room_for(**id, loads) > 0);
-        let works = startable.map(|(id, one)| (*id, one.remaining_work(known_median)));
+        let waiting = waiting.filter(|(id, _)| startable.includes(self, **id, loads));
+        let works = waiting.map(|(id, one)| (*id, one.remaining_work(known_median)));
         // On a tie, the first program in the user's order.
         let (program, _) = works.rev().max_by_key(|(_, work)| *work)?;
         let share = self.share_of_slot(program, self.remaining_work(), loads);
@@ -368,7 +490,7 @@ impl TestQueue {
     /// estimated.
     #[must_use]
     pub(crate) fn start_delay(&self, program: ProgramId) -> Option<Duration> {
-        if self.long.iter().any(|(_, _, of)| *of == program) {
+        if self.long.has(program) {
             return None;
         }
         self.programs.get(&program)?.start_delay(self.known_median)
@@ -377,19 +499,24 @@ impl TestQueue {
     /// Removes and returns the next batch for a process of this program that has listed its tests and waits.
     /// `None` if no waiting test can run in that process.
     pub(crate) fn next_first_batch(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
-        if self.room_for(program, loads) == 0 {
+        if !self.startable(loads).includes(self, program, loads) {
             return None;
         }
-        self.next_for_process(program, loads)
+        let batch = self.next_for_process(program, loads)?;
+        self.count_passed_over(&batch, loads);
+        Some(batch)
     }
 
     /// Removes and returns the next batch for a process of this program that has finished its tests. `None`
-    /// if there is none, or if an isolated test needs the slot.
+    /// if there is none, or if other tests need its slot or resources first.
     pub(crate) fn next_extension(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
-        if self.isolated.iter().any(|(_, _, program)| self.room_for(*program, loads) > 0) {
+        let has_isolated = self.isolated.programs().any(|program| self.room_for(program, loads) > 0);
+        if has_isolated || self.must_yield(program, loads) {
             return None;
         }
-        self.next_for_process(program, loads)
+        let batch = self.next_for_process(program, loads)?;
+        self.count_passed_over(&batch, loads);
+        Some(batch)
     }
 
     fn next_for_process(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
@@ -416,9 +543,10 @@ impl TestQueue {
 
     /// Removes and returns the longest of the `long` tests whose program is accepted.
     fn next_long(&mut self, is_accepted: impl Fn(&Self, ProgramId) -> bool) -> Option<TestBatch> {
-        let entry = self.long.iter().find(|(_, _, program)| is_accepted(self, *program)).copied()?;
-        self.long.remove(&entry);
-        let (_, test, program) = entry;
+        let mut long = std::mem::take(&mut self.long);
+        let taken = long.take_longest(|program| is_accepted(self, program));
+        self.long = long;
+        let (program, test) = taken?;
         Some(TestBatch { program, tests: vec![test], is_isolated: false })
     }
 
@@ -432,15 +560,16 @@ impl TestQueue {
     /// includes one more start of every other program.
     fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
         let one = &self.programs[&program];
-        let slots = loads.slots.leases_of(LEASE_WEIGHT);
-        let slots = one.max_processes().map_or(slots, |most| most.min(slots));
+        let weight = one.needs().weight_within(loads.slots);
+        let most = self.max_leases(one);
+        let slots = most.unwrap_or(usize::MAX).min(loads.slots.leases_of(weight));
         let waiting = self.programs.values().map(|one| one.waiting.len()).filter(|tests| *tests > 0);
         let (programs, tests) = waiting.fold((0, 0), |(programs, all), tests| (programs + 1, all + tests));
-        let duration = match one.max_processes() {
+        let duration = match most {
             // A limited program's work is shared only by its own slots.
             Some(_) => {
                 let busy = loads.busy.iter().filter(|slot| slot.program == program).copied().collect();
-                let own = SlotLoads { slots: LEASE_WEIGHT.times(slots), busy, ..SlotLoads::default() };
+                let own = SlotLoads { slots: weight.times(slots), busy, ..SlotLoads::default() };
                 own.share_of(one.remaining_work(self.known_median))
             }
             None => loads.share_of(work.saturating_sub(one.start_cost())),
@@ -460,9 +589,13 @@ impl TestQueue {
         self.programs.get(&program).map_or(UNKNOWN_START, ProgramQueue::start_cost)
     }
 
-    fn next_remainder(&mut self, loads: &SlotLoads) -> Option<TestBatch> {
-        let place = self.remainders.iter().position(|rest| self.room_for(rest.program, loads) > 0)?;
-        Some(self.take_remainder(place))
+    /// Returns the maximum number of concurrent leases of a program, if its processes or its resources limit
+    /// them.
+    fn max_leases(&self, one: &ProgramQueue) -> Option<usize> {
+        let all = FreeResources::all(&self.capacities, Slots::NONE);
+        let by_resources = all.leases_by_resources(one.needs());
+        let most = one.max_processes().unwrap_or(usize::MAX).min(by_resources);
+        (most != usize::MAX).then_some(most)
     }
 
     fn take_remainder(&mut self, place: usize) -> TestBatch {
@@ -479,6 +612,72 @@ impl TestQueue {
 
     fn program(&mut self, program: ProgramId) -> &mut ProgramQueue {
         self.programs.get_mut(&program).expect("every program of the plan has a queue")
+    }
+}
+
+/// The programs whose tests may start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum StartablePrograms {
+    /// All programs whose processes may start.
+    WithRoom,
+    /// These programs.
+    Only(BTreeSet<ProgramId>),
+}
+
+impl StartablePrograms {
+    fn includes(&self, queue: &TestQueue, program: ProgramId, loads: &SlotLoads) -> bool {
+        match self {
+            Self::WithRoom => queue.room_for(program, loads) > 0,
+            Self::Only(programs) => programs.contains(&program),
+        }
+    }
+}
+
+/// Counts the batches that the waiting tests would make if all slots were free.
+struct ReadyBatches<'a> {
+    queue: &'a TestQueue,
+    idle: SlotLoads,
+    work: Duration,
+    remainders: BTreeMap<ProgramId, usize>,
+    /// Whether processes or resources are limited, so that single tests must be counted by program.
+    is_limited: bool,
+}
+
+impl<'a> ReadyBatches<'a> {
+    fn new(queue: &'a TestQueue, loads: &SlotLoads) -> Self {
+        let mut remainders: BTreeMap<ProgramId, usize> = BTreeMap::new();
+        for rest in &queue.remainders {
+            let cap = queue.programs.get(&rest.program).and_then(|one| one.cap).unwrap_or(usize::MAX);
+            *remainders.entry(rest.program).or_default() += rest.tests.len().div_ceil(cap);
+        }
+        let is_limited = queue.has_needs
+            || !loads.delayed_starts.is_empty()
+            || queue.programs.values().any(|one| one.max_processes().is_some());
+        let (idle, work) = (SlotLoads::idle(loads.slots), queue.remaining_work());
+        Self { queue, idle, work, remainders, is_limited }
+    }
+
+    /// Returns the number of single tests if no program is limited.
+    fn unlimited_tests(&self) -> usize {
+        if self.is_limited { 0 } else { self.queue.isolated.len() + self.queue.long.len() }
+    }
+
+    /// Returns the number of batches of a program. `counts_chunks`: also of the tests that share a process.
+    fn of(&self, id: ProgramId, one: &ProgramQueue, counts_chunks: bool) -> usize {
+        let mut batches = self.remainders.get(&id).copied().unwrap_or(0);
+        if self.is_limited {
+            batches += self.queue.isolated.count_of(id) + self.queue.long.count_of(id);
+        }
+        if one.waiting.is_empty() || !counts_chunks {
+            return batches;
+        }
+        let full =
+            one.full_batch(self.queue.share_of_slot(id, self.work, &self.idle), self.queue.batch_limit);
+        let work = one.remaining_work(self.queue.known_median).saturating_sub(full.remainder);
+        let by_work = work.as_nanos().div_ceil(full.duration.as_nanos().max(1));
+        let by_count = one.waiting.len().div_ceil(full.tests.min(full.unmeasured));
+        let chunks = usize::try_from(by_work).unwrap_or(usize::MAX).max(by_count);
+        batches.saturating_add(chunks.clamp(1, one.waiting.len()))
     }
 }
 

@@ -30,8 +30,13 @@ id!(
     TestId
 );
 id!(
-    /// A test program: its index in the plan's list of programs.
+    /// A test program, or those of its tests that need the same resources: its index in the plan's list of
+    /// programs.
     ProgramId
+);
+id!(
+    /// A resource that tests take while they run: its index in the plan's list of capacities.
+    ResourceId
 );
 id!(
     /// A worker of the session; the id of a dead worker is never reused.

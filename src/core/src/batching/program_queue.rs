@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, num::NonZeroU32, time::Duration};
 
-use super::{ISOLATE_FROM, ProcessTraits, ProgramCosts, QueuedTest, UNKNOWN_START, UNKNOWN_WEIGHT};
+use super::{
+    ISOLATE_FROM, LeaseNeeds, ProcessTraits, ProgramCosts, QueuedTest, UNKNOWN_START, UNKNOWN_WEIGHT,
+};
 use crate::TestId;
 
 /// Lower bound of the cost of a process start, regardless of measurements.
@@ -191,6 +193,10 @@ impl ProgramQueue {
 
     pub(super) fn max_processes(&self) -> Option<usize> {
         self.costs.max_processes.map(|most| usize::try_from(most.get()).unwrap_or(usize::MAX))
+    }
+
+    pub(super) fn needs(&self) -> &LeaseNeeds {
+        &self.costs.needs
     }
 
     pub(super) fn process_traits(&self) -> ProcessTraits {

@@ -9,6 +9,8 @@ use crate::{ProgramId, Slots};
 pub struct SlotLoads {
     /// Number of slots, including the free one.
     pub slots: Slots,
+    /// Slots that the run may occupy now, if other runs have the rest.
+    pub share: Option<Slots>,
     pub busy: Vec<BusySlot>,
     /// Programs whose further processes are delayed, because a running process will probably run their tests.
     pub delayed_starts: BTreeSet<ProgramId>,
@@ -29,6 +31,12 @@ impl SlotLoads {
     #[must_use]
     pub fn idle(slots: Slots) -> Self {
         Self { slots, ..Self::default() }
+    }
+
+    /// Returns the number of slots that the run may occupy now.
+    #[must_use]
+    pub(crate) fn usable(&self) -> Slots {
+        self.share.unwrap_or(self.slots).min(self.slots)
     }
 
     /// Returns how many processes of this program are running.

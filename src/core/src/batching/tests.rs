@@ -15,6 +15,7 @@ fn costs(start_ms: u64) -> ProgramCosts {
         listing: None,
         selection_budget_bytes: None,
         max_processes: None,
+        needs: LeaseNeeds::default(),
         process: ProcessTraits::default(),
     }
 }
@@ -386,6 +387,7 @@ fn maximal_durations_do_not_overflow() {
         listing: None,
         selection_budget_bytes: None,
         max_processes: None,
+        needs: LeaseNeeds::default(),
         process: ProcessTraits::default(),
     }]);
     queue.add(items(3, None));
@@ -401,6 +403,7 @@ fn batch_names_stay_within_the_selection_budget() {
         listing: None,
         selection_budget_bytes: Some(100),
         max_processes: None,
+        needs: LeaseNeeds::default(),
         process: ProcessTraits::default(),
     }]);
     let item = |test, selection_bytes| QueuedTest {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     LeaseId, ProgramId, SetUpProgress, Slots, TestId,
-    batching::{BusySlot, LEASE_WEIGHT, SlotLoads, TestBatch, TestQueue},
+    batching::{BusySlot, SlotLoads, TestBatch, TestQueue},
 };
 
 /// Tests are taken back only if the run then ends earlier by at least this multiple of the start cost,
@@ -33,6 +33,8 @@ enum LeaseIdleness {
 pub(super) struct ActiveLease {
     id: LeaseId,
     batch: TestBatch,
+    /// Slots that the lease occupies.
+    weight: Slots,
     /// Number of startup timeouts of the program's processes before this lease.
     start_timeouts: u32,
     /// How the lease was cancelled, if it was.
@@ -49,10 +51,17 @@ pub(super) struct ActiveLease {
 }
 
 impl ActiveLease {
-    pub(super) fn new(id: LeaseId, batch: TestBatch, start_timeouts: u32, has_waited: bool) -> Self {
+    pub(super) fn new(
+        id: LeaseId,
+        batch: TestBatch,
+        weight: Slots,
+        start_timeouts: u32,
+        has_waited: bool,
+    ) -> Self {
         Self {
             id,
             batch,
+            weight,
             start_timeouts,
             cancel_mode: None,
             pace: LeasePace::default(),
@@ -177,7 +186,7 @@ impl ActiveLease {
     }
 
     pub(super) fn weight(&self) -> Slots {
-        LEASE_WEIGHT
+        self.weight
     }
 
     pub(super) fn busy_slot(&self, remaining: Duration) -> BusySlot {
@@ -229,7 +238,7 @@ impl ActiveLease {
         if !queue.process_traits(program).ends_between_tests || self.batch.is_isolated {
             return None;
         }
-        let idle = idle.min(queue.room_for(program, loads));
+        let idle = (idle / self.weight.0.max(1)).min(queue.room_for(program, loads));
         let estimates = self.unstarted(tests).map(|test| self.paced_duration(tests, test));
         let estimates = estimates.collect::<Option<Vec<_>>>()?;
         let whole = estimates.iter().copied().fold(Duration::ZERO, Duration::saturating_add);

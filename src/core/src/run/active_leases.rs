@@ -10,10 +10,7 @@ use super::{
     BatchLease, CancelMode, RunAction, active_lease::ActiveLease, failure_policy::FailurePolicy,
     run_slots::RunSlots, run_tests::RunTests,
 };
-use crate::{
-    LeaseId, ProgramId, SetUpProgress, Slots, WorkerId,
-    batching::{LEASE_WEIGHT, SlotLoads},
-};
+use crate::{LeaseId, ProgramId, SetUpProgress, Slots, WorkerId, batching::SlotLoads};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct ActiveLeases {
@@ -53,7 +50,7 @@ impl ActiveLeases {
         slots: &RunSlots,
         failures: &FailurePolicy,
     ) -> Option<BatchLease> {
-        if slots.free(self.slots_taken()) < LEASE_WEIGHT {
+        if slots.free(self.slots_taken()) == Slots::NONE {
             return None;
         }
         let loads = self.loads(tests, slots);
@@ -67,7 +64,9 @@ impl ActiveLeases {
         let id = LeaseId(self.next);
         self.next += 1;
         let start_timeouts = failures.start_timeouts(batch.program);
-        self.leases.insert(worker, ActiveLease::new(id, batch.clone(), start_timeouts, has_waited));
+        let weight = tests.queue().lease_weight(batch.program, loads.usable());
+        let lease = ActiveLease::new(id, batch.clone(), weight, start_timeouts, has_waited);
+        self.leases.insert(worker, lease);
         Some(tests.assign(worker, id, batch, start_timeouts))
     }
 
@@ -144,7 +143,7 @@ impl ActiveLeases {
     pub(super) fn take_back(&mut self, tests: &RunTests, slots: &RunSlots) -> Option<RunAction> {
         // Waiting processes count as busy: they will get tests soon, so taking tests back would only end
         // another process.
-        let idle = slots.idle(self.slots_taken()).leases_of(LEASE_WEIGHT);
+        let idle = slots.idle(self.slots_taken()).0;
         let queue = tests.queue();
         let is_ended = |held: &ActiveLease| queue.process_traits(held.program()).ends_between_tests;
         let is_taking = || self.leases.values().any(ActiveLease::is_cancelled);
@@ -183,7 +182,8 @@ impl ActiveLeases {
 
     fn slot_loads(&self, slots: &RunSlots, remaining: impl Fn(&ActiveLease) -> Duration) -> SlotLoads {
         let busy = self.leases.values().map(|held| held.busy_slot(remaining(held))).collect();
-        SlotLoads { slots: slots.limit(), busy, delayed_starts: self.delayed_starts.clone() }
+        let (share, delayed_starts) = (Some(slots.usable()), self.delayed_starts.clone());
+        SlotLoads { slots: slots.limit(), share, busy, delayed_starts }
     }
 
     /// Delays further processes of a program if this worker's process will probably finish the program's

@@ -13,6 +13,8 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SchedulingPlan {
     pub programs: Vec<ProgramCosts>,
+    /// Capacity of each resource that tests need.
+    pub capacities: Vec<u32>,
     /// Selected tests. Tests of one program are in the framework's order, or shuffled.
     pub tests: Vec<ScheduledTest>,
     /// Maximum number of concurrent workers.

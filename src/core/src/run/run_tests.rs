@@ -68,13 +68,14 @@ impl RunTests {
     /// run.
     pub(super) fn new(
         programs: Vec<ProgramCosts>,
+        capacities: Vec<u32>,
         batch_limit: Option<Duration>,
         is_open: bool,
         retry_seed: u64,
     ) -> Self {
         Self {
             tests: Vec::new(),
-            queue: TestQueue::new(programs).with_batch_limit(batch_limit),
+            queue: TestQueue::new(programs).with_capacities(capacities).with_batch_limit(batch_limit),
             blocked: BlockedTests::default(),
             delayed: BTreeSet::new(),
             next_round: Vec::new(),

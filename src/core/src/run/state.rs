@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{
     CancelMode, FailureLimit, FinisherTask, LostStream, RunAction, RunEvent, RunStage, SchedulingPlan,
+    active_lease::ActiveLease,
     active_leases::ActiveLeases,
     failure_policy::{FailurePolicy, rerun_after_worker_death},
     lifecycle::RunLifecycle,
@@ -14,7 +15,6 @@ use super::{
 };
 use crate::{
     LeaseId, LeaseOutcome, NotRunReason, Outcome, ProgramId, ProvisionalReason, Slots, TestId, WorkerId,
-    batching::LEASE_WEIGHT,
     ledger::{Ledger, StreamPosition},
 };
 
@@ -35,7 +35,8 @@ impl RunState {
     #[must_use]
     pub fn new(plan: SchedulingPlan) -> Self {
         let failures = FailurePolicy::new(plan.programs.len(), plan.max_startup_crashes, plan.slots);
-        let mut tests = RunTests::new(plan.programs, plan.batch_limit, plan.is_open, plan.retry_seed);
+        let mut tests =
+            RunTests::new(plan.programs, plan.capacities, plan.batch_limit, plan.is_open, plan.retry_seed);
         tests.add(plan.tests);
         Self {
             tests,
@@ -171,6 +172,12 @@ impl RunState {
     #[must_use]
     pub fn slots_taken(&self) -> Slots {
         self.leases.slots_taken()
+    }
+
+    /// Returns the number of slots that a worker's lease occupies, or those of the smallest lease.
+    #[must_use]
+    pub fn weight_of(&self, worker: WorkerId) -> Slots {
+        self.leases.get(worker).map_or(Slots::ONE, ActiveLease::weight)
     }
 
     /// Returns the number of slots that the run could use now, including its leases' slots.
@@ -397,8 +404,7 @@ impl RunState {
         let free = self.slots.free(self.slots_taken());
         if self.workers.may_request(free, self.slots.limit()) {
             let loads = self.leases.occupied(&self.slots);
-            let wanted = free.min(self.tests.queue().wanted_slots(&loads));
-            let added = self.workers.request_up_to(wanted.leases_of(LEASE_WEIGHT));
+            let added = self.workers.request_up_to(self.tests.queue().startable_leases(&loads));
             actions.extend(std::iter::repeat_n(RunAction::StartWorker, added));
         }
     }

@@ -3,6 +3,7 @@
 mod failure_policy;
 mod guard_loss;
 mod lease_extension;
+mod needs;
 mod prerequisites;
 mod repetition;
 mod set_up;

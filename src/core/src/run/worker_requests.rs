@@ -1,7 +1,7 @@
 //! Workers that a run has requested, workers that did not start or died without a result, and a process that
 //! already waits at the next worker.
 
-use crate::{ProgramId, Slots, WorkerId, batching::LEASE_WEIGHT};
+use crate::{ProgramId, Slots, WorkerId};
 
 /// Stop requesting workers after this many per slot have failed to start or died without settling any test.
 /// The limit is per slot because a common cause (a dead watchdog, a full disk) may kill all of them.
@@ -50,7 +50,7 @@ impl WorkerRequests {
 
     /// Returns whether more workers may be requested for these free slots.
     pub(super) fn may_request(&self, free: Slots, slots: Slots) -> bool {
-        self.requested < free.leases_of(LEASE_WEIGHT) && self.may_start(slots)
+        self.requested < free.0 && self.may_start(slots)
     }
 
     /// Requests workers up to this number; returns how many are new.

@@ -1,7 +1,8 @@
 //! Every path of small scenarios: the run alone with arbitrary processes, and all processes with a client.
 
 use heeler_core::{
-    RetryDelay, RetryPolicy, TestId,
+    ResourceId, RetryDelay, RetryPolicy, Slots, TestId,
+    batching::LeaseNeeds,
     run::{CancelMode, FailureLimit, Prerequisite, SchedulingPlan},
 };
 
@@ -107,6 +108,18 @@ fn test_begins_after_its_prerequisites_in_every_order() {
     });
     search_all(abstract_scenario(plan.clone(), 2, faults(1, 1, 0)));
     search_all(abstract_scenario(plan, 1, faults(0, 1, 1)));
+}
+
+#[test]
+fn tests_with_a_lock_and_a_heavy_test_never_overlap() {
+    let mut plan = plan(&[0, 0, 1, 2], |_, _| {});
+    plan.capacities = vec![1];
+    for locked in &mut plan.programs[..2] {
+        locked.needs.resources.insert(ResourceId(0), 1);
+    }
+    plan.programs[2].needs = LeaseNeeds { weight: Slots(9), ..LeaseNeeds::default() };
+    search_all(abstract_scenario(plan.clone(), 2, faults(1, 1, 0)));
+    search_all(abstract_scenario(plan, 2, faults(0, 0, 1)));
 }
 
 #[test]

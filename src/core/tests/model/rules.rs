@@ -95,7 +95,28 @@ impl RunObserver {
         let program = lease.batch.program;
         let is_held = self.held.contains(&program) && self.workers.values().any(|one| one.is_ready(program));
         check(!is_held, "processes of the program are delayed")?;
+        check(self.is_within_capacities(plan, lease), "it takes something that is taken")?;
         self.check_batch(plan, lease)
+    }
+
+    /// Returns whether the slots and resources of all leases with this one are within their capacities.
+    fn is_within_capacities(&self, plan: &SchedulingPlan, lease: &BatchLease) -> bool {
+        let held = self.workers.values().filter_map(|worker| worker.lease.as_ref());
+        let all =
+            || held.clone().chain([lease]).map(|lease| &plan.programs[lease.batch.program.index()].needs);
+        let weights: usize = all().map(|needs| needs.weight.0.min(self.slots.min(self.share))).sum();
+        let taken = |place: usize, capacity: u32| {
+            let amounts = all().filter_map(|needs| {
+                needs
+                    .resources
+                    .iter()
+                    .find(|(resource, _)| resource.index() == place)
+                    .map(|(_, amount)| *amount)
+            });
+            amounts.map(|amount| amount.min(capacity)).sum::<u32>()
+        };
+        let mut capacities = plan.capacities.iter().enumerate();
+        weights <= self.slots && capacities.all(|(place, capacity)| taken(place, *capacity) <= *capacity)
     }
 
     /// Checks that starts are delayed only while a process takes the program's tests.

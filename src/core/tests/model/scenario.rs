@@ -232,6 +232,7 @@ pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
         test
     };
     SchedulingPlan {
+        capacities: Vec::new(),
         programs: vec![ProgramCosts::default(); programs.iter().max().map_or(0, |most| *most as usize + 1)],
         tests: programs.iter().enumerate().map(scheduled).collect(),
         batch_limit: None,

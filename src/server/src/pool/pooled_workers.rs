@@ -212,10 +212,10 @@ impl PooledWorkers {
         self.0.values().filter(|worker| worker.is_blocked).count()
     }
 
-    /// Returns the number of a run's workers that are blocked by its client.
-    #[must_use]
-    pub(crate) fn blocked_count(&self, run: &RunKey) -> usize {
-        self.0.values().filter(|worker| worker.is_blocked && worker.run() == Some(run)).count()
+    /// Returns the workers of a run that are blocked by its client.
+    pub(crate) fn blocked_workers<'a>(&'a self, run: &'a RunKey) -> impl Iterator<Item = WorkerId> + 'a {
+        let blocked = self.0.iter().filter(move |(_, worker)| worker.is_blocked && worker.run() == Some(run));
+        blocked.map(|(id, _)| *id)
     }
 
     /// Records that a worker without a lease serves this run from now on. Each run counts positions from 1.

@@ -2,7 +2,6 @@
 
 use heeler_core::{
     Slots,
-    batching::LEASE_WEIGHT,
     fair_share::{GrantRule, GroupedDemand, SlotDemand, preferred_demands, shares_with_priority},
 };
 
@@ -61,8 +60,9 @@ pub(super) fn slot_users(
     let runs_of_clients = runs.iter().map(|(number, run)| {
         // A paused or blocked run keeps its slots but gets no more.
         let taken = run.driver.model().state().slots_taken();
-        let blocked = pool.map_or(0, |pool| pool.workers().blocked_count(run.driver.key()));
-        let blocked = LEASE_WEIGHT.times(blocked);
+        let state = run.driver.model().state();
+        let blocked = pool.into_iter().flat_map(|pool| pool.workers().blocked_workers(run.driver.key()));
+        let blocked: Slots = blocked.map(|worker| state.weight_of(worker)).sum();
         let SlotDemand { wanted, served } = run.driver.model().demand();
         let wanted = if clients.is_paused(run.client) || blocked > Slots::NONE { taken } else { wanted };
         let demand = GroupedDemand {

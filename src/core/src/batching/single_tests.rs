@@ -1,0 +1,74 @@
+//! Tests that are a batch of one, the longest first.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use crate::{ProgramId, TestId};
+
+/// Tests by program, each with its duration. Tests of equal duration are in the plan's order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct SingleTests {
+    /// No set is empty.
+    by_program: BTreeMap<ProgramId, BTreeSet<(Reverse<Duration>, TestId)>>,
+    count: usize,
+}
+
+impl SingleTests {
+    pub(super) fn insert(&mut self, program: ProgramId, test: TestId, duration: Duration) {
+        let is_new = self.by_program.entry(program).or_default().insert((Reverse(duration), test));
+        self.count += usize::from(is_new);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns the programs of the tests.
+    pub(super) fn programs(&self) -> impl Iterator<Item = ProgramId> + '_ {
+        self.by_program.keys().copied()
+    }
+
+    pub(super) fn has(&self, program: ProgramId) -> bool {
+        self.by_program.contains_key(&program)
+    }
+
+    pub(super) fn count_of(&self, program: ProgramId) -> usize {
+        self.by_program.get(&program).map_or(0, BTreeSet::len)
+    }
+
+    /// Removes and returns the longest test of the accepted programs.
+    pub(super) fn take_longest(
+        &mut self,
+        is_accepted: impl Fn(ProgramId) -> bool,
+    ) -> Option<(ProgramId, TestId)> {
+        let accepted = self.by_program.iter().filter(|(program, _)| is_accepted(**program));
+        let (&entry, program) =
+            accepted.filter_map(|(program, tests)| Some((tests.first()?, *program))).min()?;
+        let tests = self.by_program.get_mut(&program)?;
+        tests.remove(&entry);
+        if tests.is_empty() {
+            self.by_program.remove(&program);
+        }
+        self.count -= 1;
+        Some((program, entry.1))
+    }
+
+    pub(super) fn take_program(&mut self, program: ProgramId) -> Vec<TestId> {
+        let tests = self.by_program.remove(&program).unwrap_or_default();
+        self.count -= tests.len();
+        tests.into_iter().map(|(_, test)| test).collect()
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<TestId> {
+        let mut tests: Vec<_> = std::mem::take(self).by_program.into_values().flatten().collect();
+        tests.sort_unstable();
+        tests.into_iter().map(|(_, test)| test).collect()
+    }
+}

@@ -1,0 +1,217 @@
+//! Runs whose tests take slots and resources.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{ResourceId, batching::LeaseNeeds};
+
+fn needs(weight: usize, resources: &[(u32, u32)], priority: i32) -> LeaseNeeds {
+    let resources = resources.iter().map(|(resource, amount)| (ResourceId(*resource), *amount)).collect();
+    LeaseNeeds { weight: Slots(weight), resources, priority }
+}
+
+fn program(needs: LeaseNeeds) -> ProgramCosts {
+    ProgramCosts { needs, ..ProgramCosts::default() }
+}
+
+/// Returns a plan with a program for each pair of needs and number of tests.
+fn plan(slots: usize, capacities: &[u32], programs: Vec<(LeaseNeeds, usize)>) -> SchedulingPlan {
+    let test = |program: usize| ScheduledTest {
+        program: ProgramId(u32::try_from(program).unwrap()),
+        is_isolated: true,
+        ..plain_test()
+    };
+    let tests = programs.iter().enumerate().flat_map(|(id, (_, count))| vec![test(id); *count]).collect();
+    let programs = programs.into_iter().map(|(needs, _)| program(needs)).collect();
+    SchedulingPlan { programs, capacities: capacities.to_vec(), slots, ..plan_of(tests) }
+}
+
+/// A run whose workers finish their leases in a given order, with checks of what runs at the same time.
+struct Simulation {
+    plan: SchedulingPlan,
+    run: RunState,
+    next_worker: u32,
+    requested: usize,
+    /// The lease of each busy worker.
+    busy: BTreeMap<WorkerId, BatchLease>,
+    /// Number of results on each worker's stream.
+    positions: BTreeMap<WorkerId, u64>,
+    /// Programs in the order of their leases.
+    started: Vec<ProgramId>,
+}
+
+impl Simulation {
+    fn new(plan: SchedulingPlan) -> Self {
+        let run = RunState::new(plan.clone());
+        let mut new = Self {
+            plan,
+            run,
+            next_worker: 0,
+            requested: 0,
+            busy: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            started: Vec::new(),
+        };
+        let actions = new.run.begin();
+        new.execute(actions);
+        new
+    }
+
+    fn execute(&mut self, actions: Vec<RunAction>) {
+        for action in actions {
+            match action {
+                RunAction::StartWorker => self.requested += 1,
+                RunAction::Lease(lease) => {
+                    self.started.push(lease.batch.program);
+                    self.busy.insert(lease.worker, *lease);
+                    self.check();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Checks that no slot and no resource is taken twice.
+    fn check(&self) {
+        let mut taken: BTreeMap<ResourceId, u32> = BTreeMap::new();
+        let mut slots = 0;
+        for lease in self.busy.values() {
+            let needs = &self.plan.programs[lease.batch.program.index()].needs;
+            slots += needs.weight.0.min(self.plan.slots);
+            for (resource, amount) in &needs.resources {
+                let capacity = self.plan.capacities[resource.index()];
+                *taken.entry(*resource).or_default() += (*amount).min(capacity);
+            }
+        }
+        assert!(slots <= self.plan.slots, "{slots} slots: {:?}", self.busy);
+        for (resource, amount) in taken {
+            assert!(amount <= self.plan.capacities[resource.index()], "{resource}: {:?}", self.busy);
+        }
+    }
+
+    /// Grants all requested workers. A worker may have come in vain, because the batches before it changed what
+    /// may start, but no worker is requested again and again.
+    fn grant(&mut self) {
+        let mut in_vain = 0;
+        while self.requested > 0 {
+            self.requested -= 1;
+            let worker = WorkerId(self.next_worker);
+            self.next_worker += 1;
+            let before = self.busy.len();
+            let actions = self.run.handle(RunEvent::WorkerGranted(worker));
+            self.execute(actions);
+            in_vain = if self.busy.len() > before { 0 } else { in_vain + 1 };
+            assert!(in_vain <= self.plan.slots, "{:?}", self.run);
+        }
+    }
+
+    /// Ends the lease of the busy worker at this index.
+    fn finish(&mut self, index: usize) {
+        let worker = *self.busy.keys().nth(index % self.busy.len()).unwrap();
+        let lease = self.busy.remove(&worker).unwrap();
+        for test in &lease.batch.tests {
+            let position = self.positions.entry(worker).or_default();
+            *position += 1;
+            let (outcome, duration, position) = (Outcome::Passed, Duration::from_millis(1), *position);
+            let settled = RunEvent::Settled { worker, test: *test, outcome, duration, position };
+            let actions = self.run.handle(settled);
+            self.execute(actions);
+        }
+        let (lease, end) = (lease.lease, LeaseOutcome::Complete);
+        let actions = self.run.handle(RunEvent::LeaseEnded { worker, lease, end, start: None });
+        self.execute(actions);
+    }
+
+    fn finish_all(&mut self, order: &[usize]) {
+        let mut order = order.iter().copied().cycle();
+        self.grant();
+        while !self.busy.is_empty() {
+            self.finish(order.next().unwrap());
+            self.grant();
+        }
+        assert_eq!(self.run.ledger().open_count(), 0, "every test has a result: {:?}", self.run);
+    }
+}
+
+fn started(plan: SchedulingPlan) -> Vec<u32> {
+    let mut simulation = Simulation::new(plan);
+    simulation.finish_all(&[0]);
+    simulation.started.into_iter().map(|program| program.0).collect()
+}
+
+#[test]
+fn tests_with_one_lock_run_one_after_the_other() {
+    let lock = needs(1, &[(0, 1)], 0);
+    let mut simulation = Simulation::new(plan(4, &[1], vec![(lock, 5), (LeaseNeeds::default(), 3)]));
+    simulation.grant();
+    let programs: Vec<_> = simulation.busy.values().map(|lease| lease.batch.program.0).collect();
+    assert_eq!(programs.iter().filter(|program| **program == 0).count(), 1, "{programs:?}");
+    assert_eq!(programs.len(), 4, "the other slots run tests without the lock");
+    simulation.finish_all(&[0]);
+}
+
+#[test]
+fn heavy_tests_start_first_and_urgent_tests_before_them() {
+    let light = LeaseNeeds::default();
+    let started = started(plan(4, &[], vec![(light, 3), (needs(3, &[], 0), 1), (needs(1, &[], 5), 1)]));
+    assert_eq!(started, [2, 1, 0, 0, 0]);
+}
+
+#[test]
+fn needs_beyond_the_capacity_take_everything() {
+    let serial = needs(usize::MAX, &[(0, 9)], 0);
+    let mut simulation = Simulation::new(plan(2, &[2], vec![(serial, 2), (LeaseNeeds::default(), 4)]));
+    simulation.grant();
+    assert_eq!(simulation.busy.len(), 1, "it runs alone");
+    simulation.finish_all(&[0]);
+}
+
+#[test]
+fn heavy_test_behind_many_light_ones_gets_the_ticket() {
+    // The heavy test is added while light tests with the same priority keep all slots busy.
+    let light = plan(4, &[], vec![(LeaseNeeds::default(), 200), (needs(4, &[], 0), 0)]);
+    let heavy = ScheduledTest { program: ProgramId(1), is_isolated: true, ..plain_test() };
+    let mut simulation = Simulation::new(SchedulingPlan { is_open: true, ..light });
+    simulation.grant();
+    let actions = simulation.run.handle(RunEvent::TestsAdded(vec![heavy]));
+    simulation.execute(actions);
+    let actions = simulation.run.handle(RunEvent::NoMoreTests);
+    simulation.execute(actions);
+    simulation.finish_all(&[0]);
+    let place = simulation.started.iter().position(|program| program.0 == 1).unwrap();
+    assert!(place <= 10, "started after {place} of 200");
+}
+
+#[test]
+fn tests_that_need_nothing_scarce_pass_the_holder_of_the_ticket() {
+    // All tests of one program hold the lock; the other program has nothing to do with it.
+    let (lock, both) = (needs(1, &[(0, 1)], 0), needs(2, &[(0, 2)], 0));
+    let programs = vec![(lock, 20), (both, 1), (LeaseNeeds::default(), 20)];
+    let mut simulation = Simulation::new(plan(4, &[2], programs));
+    simulation.finish_all(&[1, 0]);
+}
+
+fn any_needs(resources: u32) -> impl Strategy<Value = LeaseNeeds> {
+    let amounts = proptest::collection::vec((0..resources, 1_u32..4), 0..3);
+    (1_usize..6, amounts, -1_i32..2).prop_map(|(weight, amounts, priority)| needs(weight, &amounts, priority))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// In any world, every test gets its result, nothing is taken twice, and workers are not requested for ever.
+    #[test]
+    fn random_worlds_end_within_their_capacities(
+        slots in 1_usize..6,
+        capacities in proptest::collection::vec(1_u32..4, 3),
+        programs in proptest::collection::vec((any_needs(3), 1_usize..8), 1..8),
+        order in proptest::collection::vec(0_usize..8, 1..20),
+        is_isolated in any::<bool>(),
+    ) {
+        let mut plan = plan(slots, &capacities, programs);
+        plan.tests.iter_mut().for_each(|test| test.is_isolated = is_isolated);
+        Simulation::new(plan).finish_all(&order);
+    }
+}
