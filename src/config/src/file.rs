@@ -15,6 +15,7 @@ use super::{
     Config, FilePosition, RunLayer, SettingsOverride, SuiteConfig,
     profiles::{STATE_DIR, resolve_path},
     reader::{ConfigDocument, TableReader},
+    resources::{check_uses, read_resources},
     sources::read_source,
     tables::{OverrideTable, ProfileTable, SuiteTable, TopTable},
     test_arguments::read_test_arguments,
@@ -188,9 +189,11 @@ impl Config {
 fn read_config(path: &Path, top: &TableReader<'_, '_>) -> Config {
     let dir = path.parent().unwrap_or(Path::new("")).to_owned();
     let TopTable { state_dir, stryker, .. } = top.read();
+    let resources = read_resources(top);
     let mut suites: Vec<SuiteConfig> = Vec::new();
     for table in top.read_tables("suite", "[[suite]]") {
         let Some(suite) = read_suite(&dir, &table) else { continue };
+        check_uses(&table, &suite.tests, &resources);
         match suites.iter().find(|other| other.name == suite.name) {
             Some(other) => {
                 let line = other.position.line;
@@ -201,14 +204,18 @@ fn read_config(path: &Path, top: &TableReader<'_, '_>) -> Config {
             None => suites.push(suite),
         }
     }
-    let profiles = read_profiles(&dir, top);
+    let profiles = read_profiles(&dir, top, &resources);
     top.report_unknown_keys();
     let state_dir = resolve_path(&dir, state_dir.as_deref().unwrap_or(Path::new(STATE_DIR)));
     let stryker = stryker.map(|directory| resolve_path(&dir, &directory));
-    Config { file: Some(path.to_owned()), state_dir, stryker, dir, suites, profiles }
+    Config { file: Some(path.to_owned()), state_dir, stryker, dir, suites, resources, profiles }
 }
 
-fn read_profiles(dir: &Path, top: &TableReader<'_, '_>) -> BTreeMap<String, UnresolvedProfile> {
+fn read_profiles(
+    dir: &Path,
+    top: &TableReader<'_, '_>,
+    resources: &BTreeMap<String, u32>,
+) -> BTreeMap<String, UnresolvedProfile> {
     let mut profiles = BTreeMap::new();
     let Some(tables) = top.read_table("profile") else { return profiles };
     for (name, value) in tables.entries() {
@@ -216,7 +223,8 @@ fn read_profiles(dir: &Path, top: &TableReader<'_, '_>) -> BTreeMap<String, Unre
         match value.get_ref() {
             DeValue::Table(entries) => {
                 let table = TableReader::new(top.document, title, entries, value.span());
-                profiles.insert(name.get_ref().to_string(), read_profile(dir, name.get_ref(), &table));
+                let profile = read_profile(dir, name.get_ref(), &table, resources);
+                profiles.insert(name.get_ref().to_string(), profile);
             }
             _ => top
                 .document
@@ -226,7 +234,12 @@ fn read_profiles(dir: &Path, top: &TableReader<'_, '_>) -> BTreeMap<String, Unre
     profiles
 }
 
-fn read_profile(dir: &Path, name: &str, table: &TableReader<'_, '_>) -> UnresolvedProfile {
+fn read_profile(
+    dir: &Path,
+    name: &str,
+    table: &TableReader<'_, '_>,
+    resources: &BTreeMap<String, u32>,
+) -> UnresolvedProfile {
     let run: RunLayer = table.read();
     if table.contains_key("fail-fast") && table.contains_key("max-fail") {
         let message =
@@ -234,17 +247,22 @@ fn read_profile(dir: &Path, name: &str, table: &TableReader<'_, '_>) -> Unresolv
         table.document.report(table.key_span("max-fail"), message);
     }
     let tests = table.read();
+    check_uses(table, &tests, resources);
     let ProfileTable { .. } = table.read();
     let title = format!("[[profile.{name}.override]]");
     let overrides = table.read_tables("override", &title);
-    let overrides = overrides.iter().filter_map(|table| read_override(&title, table)).collect();
+    let overrides = overrides.iter().filter_map(|table| read_override(&title, table, resources)).collect();
     table.report_unknown_keys();
     let resolve = |one: ReportRequest| ReportRequest { file: resolve_path(dir, one.file), ..one };
     let reports = run.reports.map(|reports| reports.into_iter().map(resolve).collect());
     UnresolvedProfile { run: RunLayer { reports, ..run }, tests, overrides }
 }
 
-fn read_override(title: &str, table: &TableReader<'_, '_>) -> Option<SettingsOverride> {
+fn read_override(
+    title: &str,
+    table: &TableReader<'_, '_>,
+    resources: &BTreeMap<String, u32>,
+) -> Option<SettingsOverride> {
     let OverrideTable { filter } = table.read();
     if !table.contains_key("filter") {
         table
@@ -253,6 +271,7 @@ fn read_override(title: &str, table: &TableReader<'_, '_>) -> Option<SettingsOve
     }
     let filter = filter.and_then(|text| table.parse_filter("filter", &text));
     let tests = table.read();
+    check_uses(table, &tests, resources);
     table.report_unknown_keys();
     Some(SettingsOverride { filter: filter?, tests })
 }

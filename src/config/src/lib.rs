@@ -18,6 +18,7 @@ mod reader;
 #[cfg(test)]
 mod reference;
 mod reports;
+mod resources;
 mod retries;
 mod run_options;
 mod settings;
@@ -37,6 +38,7 @@ pub use programs::{
 };
 pub use quantity::{QuantityError, parse_positive_duration, parse_size};
 pub use reports::{ReportRequestError, parse_report_request, report_format_names};
+pub use resources::{ResourceAmount, ResourceUse};
 pub use retries::{RetriesError, parse_retries};
 pub use run_options::{ProgramOptions, RunOptions};
 pub use settings::{CommandLineSettings, ResolvedSettings};

@@ -130,6 +130,10 @@ pub(super) struct Flag;
 pub(super) struct Count;
 /// A whole number, at least 0.
 pub(super) struct Number;
+/// A priority from -100 to 100.
+pub(super) struct Priority;
+/// Name of a resource.
+pub(super) struct ResourceName;
 /// A duration such as `1m 30s`.
 pub(super) struct DurationText;
 /// A duration that is not zero.
@@ -182,6 +186,11 @@ notations! {
     Flag -> bool, "true or false".to_owned(), |written| written.boolean();
     Count -> NonZeroU32, "a positive integer".to_owned(), |written| written.number();
     Number -> u32, "a non-negative integer".to_owned(), |written| written.number();
+    Priority -> i32, "a number from -100 to 100".to_owned(), |written| {
+        let priority = written.number()?;
+        if (-100..=100).contains(&priority) { Ok(priority) } else { Err(NotationError::Unexpected) }
+    };
+    ResourceName -> String, "a name".to_owned(), |written| Ok(written.nonempty_text()?.to_owned());
     DurationText -> Duration, "a duration such as \"60s\" or \"1m 30s\"".to_owned(),
         |written| Ok(parse_duration(written.text()?)?);
     PeriodText -> Duration, "a duration such as \"60s\"".to_owned(),
@@ -296,7 +305,10 @@ impl<'v> WrittenValue<'v> {
         self.text().and_then(|text| if text.is_empty() { Err(NotationError::Unexpected) } else { Ok(text) })
     }
 
-    fn texts(self, is_valid: impl FnOnce(&[String]) -> bool) -> Result<Vec<String>, NotationError> {
+    pub(super) fn texts(
+        self,
+        is_valid: impl FnOnce(&[String]) -> bool,
+    ) -> Result<Vec<String>, NotationError> {
         match self {
             Self::Texts(texts) if is_valid(&texts) => Ok(texts),
             _ => Err(NotationError::Unexpected),

@@ -1,6 +1,9 @@
 //! Inheritance of profiles, and the configuration of a directory without `heeler.toml`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use super::{Config, RunSettings, TestSettings, UnknownProfileError, types::ResolvedProfile};
 
@@ -17,7 +20,8 @@ impl Config {
             state_dir: dir.join(STATE_DIR),
             stryker: None,
             suites: Vec::new(),
-            profiles: std::collections::BTreeMap::new(),
+            resources: BTreeMap::new(),
+            profiles: BTreeMap::new(),
         }
     }
 

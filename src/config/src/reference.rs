@@ -14,13 +14,14 @@ use super::{
     TestSettings, TimeLimit,
     notation::{
         ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
-        FrameworkName, Number, PackagesText, PathArray, PathOrPaths, PeriodText, ProgramText, ReportArray,
-        SuiteName, TextArray,
+        FrameworkName, Number, PackagesText, PathArray, PathOrPaths, PeriodText, Priority, ProgramText,
+        ReportArray, ResourceName, SuiteName, TextArray,
     },
     reader::{ConfigDocument, TableReader},
+    resources::{ResourceUse, ResourceUses},
     retries::{BACKOFF_WORDS, BackoffWord, RetriesTable, RetryNotation},
     sources::SourceTable,
-    tables::{OverrideTable, ProfileTable, SlowTimeoutTable, SuiteTable, TopTable},
+    tables::{OverrideTable, ProfileTable, ResourceTable, SlowTimeoutTable, SuiteTable, TopTable},
 };
 
 /// Writes values in their notation, for the defaults in the reference.
@@ -69,6 +70,13 @@ described_notations! {
     Flag -> bool, "true or false", {"type": "boolean"}, |flag| flag;
     Count -> std::num::NonZeroU32, "positive integer", {"type": "integer", "minimum": 1}, |count| count;
     Number -> u32, "integer", {"type": "integer", "minimum": 0}, |number| number;
+    Priority -> i32, "integer", {"type": "integer", "minimum": -100, "maximum": 100}, |priority| priority;
+    ResourceName -> String, "string", {"type": "string", "minLength": 1}, |text| text;
+    ResourceUses -> std::sync::Arc<[ResourceUse]>, "array of strings",
+        {"type": "array", "items": {"type": "string"}}, |uses| {
+            assert!(uses.is_empty(), "only the default is written");
+            Vec::<String>::new()
+        };
     DurationText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     PeriodText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     ByteSize -> u64, "size", {"type": "string"}, |bytes| size_text(*bytes);
@@ -337,6 +345,7 @@ pub(super) fn render_page() -> String {
     section("`slow-timeout = { … }`", keys_of::<SlowTimeoutTable>(), &defs["SlowTimeoutTable"]);
     section("Further keys of `[profile.NAME]`", keys_of::<ProfileTable>(), profile);
     section("Further keys of `[[profile.NAME.override]]`", keys_of::<OverrideTable>(), &defs["OverrideKeys"]);
+    section("`[[resource]]`", keys_of::<ResourceTable>(), &defs["ResourceTable"]);
     let suite = [keys_of::<SuiteTable>(), keys_of::<SourceTable>()].concat();
     section("Further keys of `[[suite]]`", suite, &defs["SuiteKeys"]);
     page

@@ -58,6 +58,8 @@ pub struct ResolvedSettings {
     pub framework: Option<String>,
     /// Directory for the history and for journals of runs.
     pub state_dir: PathBuf,
+    /// Capacity of each declared resource.
+    pub resources: BTreeMap<String, u32>,
     profile_tests: TestSettings,
     suite_tests: BTreeMap<String, TestLayer>,
     overrides: Vec<SettingsOverride>,
@@ -91,8 +93,13 @@ impl ResolvedSettings {
             split: command_line.split,
             framework: command_line.framework,
             state_dir: command_line.state_dir.unwrap_or_else(|| config.state_dir.clone()),
+            resources: config.resources.clone(),
             profile_tests: profile.tests,
-            suite_tests: config.suites.iter().map(|suite| (suite.name.clone(), suite.tests)).collect(),
+            suite_tests: config
+                .suites
+                .iter()
+                .map(|suite| (suite.name.clone(), suite.tests.clone()))
+                .collect(),
             overrides: profile.overrides,
             command_line_tests: command_line.tests,
             requested_tests: TestLayer::default(),
@@ -114,7 +121,7 @@ impl ResolvedSettings {
             let jobs = NonZeroUsize::try_from(jobs).unwrap_or(NonZeroUsize::MAX);
             settings.run.jobs = JobCount::Count(jobs.min(self.run.jobs.slots()));
         }
-        settings.requested_tests = options.tests;
+        settings.requested_tests = options.tests.clone();
         settings.program.clone_from(&options.program);
         settings.program.repeat = options.program.repeat.or(self.program.repeat);
         settings.program.run_ignored = self.program.run_ignored;
@@ -145,7 +152,7 @@ impl ResolvedSettings {
     /// Returns the period after which the display reports a test as slow.
     #[must_use]
     pub fn slow_after(&self) -> Duration {
-        self.profile_tests.with_layer(&self.command_line_tests).slow_timeout.period
+        self.profile_tests.clone().with_layer(&self.command_line_tests).slow_timeout.period
     }
 
     /// Returns the settings of one test. Precedence: run request, command line, overrides, suite, profile,
@@ -155,7 +162,8 @@ impl ResolvedSettings {
     #[must_use]
     pub fn for_test(&self, suite: Option<&str>, subject: &FilterSubject<'_>) -> TestSettings {
         let suite = suite.and_then(|name| self.suite_tests.get(name));
-        let below = suite.map_or(self.profile_tests, |suite| self.profile_tests.with_layer(suite));
+        let profile = self.profile_tests.clone();
+        let below = suite.map_or(profile.clone(), |suite| profile.with_layer(suite));
         // The first override that sets a value wins, so apply them in reverse order.
         let overrides = self.overrides.iter().rev().filter(|one| one.filter.is_match(subject));
         let below = overrides.fold(below, |below, one| below.with_layer(&one.tests));

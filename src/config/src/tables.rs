@@ -17,8 +17,9 @@ use super::{
     MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
-        Notation, Number, ReportArray, SuiteName, TextArray, required,
+        Notation, Number, Priority, ReportArray, ResourceName, SuiteName, TextArray, required,
     },
+    resources::{ResourceUse, ResourceUses},
     retries::RetryNotation,
 };
 
@@ -213,10 +214,10 @@ impl RunSettings {
 
 layered_settings! {
     /// The settings of a test from one source; `None` means not set there.
-    #[derive(Copy, Eq)]
+    #[derive(Eq)]
     layer TestLayer;
     /// Resolved settings of one test.
-    #[derive(Copy, Eq)]
+    #[derive(Eq)]
     settings TestSettings;
 
     /// Number of retries of a failed test, or a table that also sets the delay between them. A test that
@@ -234,6 +235,14 @@ layered_settings! {
     /// Maximum number of processes of a program that run at the same time. Use `1` for programs whose tests
     /// use the same files or ports. If the tests of a program have different values, the smallest applies.
     max_processes: NonZeroU32 as "Count";
+    /// Number of slots (see `jobs`) that a test takes while it runs, such as the number of its threads. More
+    /// than there are means all of them, so a large number makes a test run alone.
+    weight: NonZeroU32 as "Count";
+    /// Resources that a test takes while it runs: `"NAME"` takes all of it, `"NAME=2"` two units, and
+    /// `"NAME:read"` one. `[[resource]]` declares them.
+    uses: std::sync::Arc<[ResourceUse]> as "ResourceUses";
+    /// Tests with a higher priority start first: a number from -100 to 100.
+    priority: i32 as "Priority" = 0;
     /// Memory limit of a test process with all its descendants. Beyond it, they are killed, and the test
     /// fails as out of memory. `false` removes an inherited limit.
     max_memory: MemoryLimit as "MemoryLimit" = MemoryLimit::Unlimited;
@@ -286,6 +295,9 @@ pub(super) struct TopTable {
     /// Suites that run if the command line names no programs.
     #[cfg_attr(test, schemars(with = "Vec<SuiteKeys>"))]
     suite: IgnoredAny,
+    /// Resources that tests take while they run, see `uses`.
+    #[cfg_attr(test, schemars(with = "Vec<ResourceTable>"))]
+    resource: IgnoredAny,
     /// Profiles. `default` is used unless another one is selected, and all others inherit from it.
     #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, ProfileKeys>"))]
     profile: IgnoredAny,
@@ -326,6 +338,19 @@ pub(super) struct SlowTimeoutTable {
     /// Number of periods after which the test is terminated.
     #[serde(with = "Count")]
     pub(super) terminate_after: Option<NonZeroU32>,
+}
+
+/// The keys of `[[resource]]`.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(deny_unknown_fields, extend("required" = ["name"])))]
+#[serde(rename_all = "kebab-case", default)]
+pub(super) struct ResourceTable {
+    /// Name of the resource, such as `database` or `port-8080`.
+    #[serde(with = "ResourceName")]
+    pub(super) name: Option<String>,
+    /// Number of units: how many tests can use one unit of it at the same time. Default: 1.
+    #[serde(with = "Count")]
+    pub(super) capacity: Option<NonZeroU32>,
 }
 
 /// The keys of `[[suite]]` in addition to those of [`TestLayer`] and of its source.

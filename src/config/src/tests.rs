@@ -1,6 +1,6 @@
 //! Valid and invalid `heeler.toml` files, as written by users.
 
-use std::{num::NonZeroU32, path::Path, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU32, path::Path, time::Duration};
 
 use heeler_core::{RetryPolicy, SourceRequest};
 
@@ -238,7 +238,7 @@ slow-timeout = { terminate-after = 2 }
 "#,
         r#"
 heeler.toml:1:1: unknown key "statedir"; did you mean "state-dir"?
-heeler.toml:2:1: unknown key "zebra" (available: state-dir, stryker, suite, profile)
+heeler.toml:2:1: unknown key "zebra" (available: state-dir, stryker, suite, resource, profile)
 heeler.toml:4:8: expected a positive integer or "num-cpus" for "jobs" in [profile.default], found the number 0
 heeler.toml:5:11: expected a non-negative integer, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number -1
 heeler.toml:6:11: expected a duration such as "60s" or "1m 30s", or false (no limit) for "timeout" in [profile.default], found the number 60
@@ -388,7 +388,7 @@ fn toml_syntax_error_has_its_position() {
 fn columns_are_counted_in_characters() {
     check_problems(
         "state-dir = \"é\" \n\"ü\" = 1",
-        "heeler.toml:2:1: unknown key \"ü\" (available: state-dir, stryker, suite, profile)",
+        "heeler.toml:2:1: unknown key \"ü\" (available: state-dir, stryker, suite, resource, profile)",
     );
     check_problems(
         "[[suite]]\nname = \"a\"\ncargo = \".\"\nenv = { \"üü\" = \"\", b = 1 }",
@@ -454,6 +454,61 @@ fn settings(command_line: CommandLineSettings) -> ResolvedSettings {
 }
 
 #[test]
+fn resources_are_declared_and_used() {
+    let text = r#"
+[[resource]]
+name = "database"
+capacity = 4
+[[resource]]
+name = "port"
+[[profile.default.override]]
+filter = "db"
+uses = ["database=2", "port:read"]
+weight = 3
+priority = -5
+"#;
+    let config = Config::parse(Path::new("heeler.toml"), text).unwrap();
+    assert_eq!(config.resources, BTreeMap::from([("database".to_owned(), 4), ("port".to_owned(), 1)]));
+    let settings = ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap();
+    let test = settings.for_test(None, &subject("x::db"));
+    let used = |resource: &str, amount| ResourceUse { resource: resource.to_owned(), amount };
+    let expected = [used("database", ResourceAmount::Units(2)), used("port", ResourceAmount::Units(1))];
+    assert_eq!(test.uses.as_deref(), Some(&expected[..]));
+    assert_eq!((test.weight.map(u32::from), test.priority), (Some(3), -5));
+    assert_eq!(settings.for_test(None, &subject("x::other")), TestSettings::default());
+}
+
+#[test]
+fn wrong_resources_are_reported() {
+    let text = r#"
+[[resource]]
+name = "database"
+[[resource]]
+name = "database"
+[[resource]]
+capacity = 0
+[profile.default]
+uses = ["databse", "database=0", "database:append"]
+[[suite]]
+name = "unit"
+programs = ["x"]
+uses = ["databse"]
+priority = 101
+"#;
+    check_problems(
+        text,
+        r#"
+heeler.toml:5:1: duplicate resource name "database"
+heeler.toml:6:1: [[resource]] needs a "name"
+heeler.toml:7:12: expected a positive integer for "capacity" in [[resource]], found the number 0
+heeler.toml:9:20: expected an array of resources such as ["database", "gpu=2", "cache:read"] for "uses" in [profile.default]: "database=0"; write NAME, NAME=AMOUNT or NAME:read
+heeler.toml:13:1: unknown resource "databse"; did you mean "database"?
+heeler.toml:14:12: expected a number from -100 to 100 for "priority" in [[suite]], found the number 101
+"#,
+    );
+}
+
+#[test]
 fn setting_precedence_of_a_test() {
     let settings_of = |profile: &str, tests: TestLayer| {
         settings(CommandLineSettings {
@@ -463,18 +518,18 @@ fn setting_precedence_of_a_test() {
         })
     };
     let default = settings_of("default", TestLayer::default());
-    let seconds = |test: TestSettings| test.timeout.duration().map(|timeout| timeout.as_secs());
-    assert_eq!(seconds(default.for_test(None, &subject("x::a"))), Some(120));
-    assert_eq!(seconds(default.for_test(Some("unit"), &subject("unit::a"))), Some(30));
+    let seconds = |test: &TestSettings| test.timeout.duration().map(|timeout| timeout.as_secs());
+    assert_eq!(seconds(&default.for_test(None, &subject("x::a"))), Some(120));
+    assert_eq!(seconds(&default.for_test(Some("unit"), &subject("unit::a"))), Some(30));
     assert_eq!(default.for_test(Some("unit"), &subject("unit::net::a")).retries.count, 2);
-    assert_eq!(seconds(default.for_test(Some("unit"), &subject("unit::net::a"))), Some(9));
+    assert_eq!(seconds(&default.for_test(Some("unit"), &subject("unit::net::a"))), Some(9));
 
     let ci = settings_of("ci", TestLayer::default());
-    assert_eq!(seconds(ci.for_test(None, &subject("x::a"))), Some(60), "three periods of 20 s");
+    assert_eq!(seconds(&ci.for_test(None, &subject("x::a"))), Some(60), "three periods of 20 s");
     assert!(ci.for_test(None, &subject("x::a")).is_isolated);
     let slow = ci.for_test(None, &subject("x::net::slow"));
     assert_eq!(
-        (seconds(slow), slow.retries.count, slow.is_isolated),
+        (seconds(&slow), slow.retries.count, slow.is_isolated),
         (Some(3_600), 2, false),
         "both overrides, the first first"
     );

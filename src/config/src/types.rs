@@ -32,6 +32,8 @@ pub struct Config {
     pub stryker: Option<PathBuf>,
     /// Suites in file order.
     pub suites: Vec<SuiteConfig>,
+    /// Capacity of each declared resource.
+    pub resources: BTreeMap<String, u32>,
     /// Profiles before inheritance.
     pub(super) profiles: BTreeMap<String, UnresolvedProfile>,
 }
