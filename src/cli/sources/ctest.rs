@@ -129,6 +129,7 @@ impl TestSource for CtestSource {
             let dir = std::path::absolute(dir)
                 .map_err(|source| SourcesError::Path { path: dir.to_owned(), source })?;
             let mut tests = list_tests(&dir, args, context)?;
+            remove_fixture_order(&mut tests);
             for line in unsupported(&tests) {
                 display("Ignoring", &line);
             }
@@ -206,22 +207,10 @@ fn left_out(dir: &Path, tests: &[CtestTest]) -> Option<String> {
 
 /// Returns a line for each CTest property that tests use and Heeler does not apply.
 fn unsupported(tests: &[CtestTest]) -> Vec<String> {
-    let by_name: HashMap<&str, &CtestTest> = tests.iter().map(|test| (test.name.as_str(), test)).collect();
-    // CTest reports the order that follows from fixtures as `DEPENDS`, too.
-    let depends = |test: &CtestTest| {
-        let others = test.properties.depends.iter().filter_map(|name| by_name.get(name.as_str()));
-        others.into_iter().any(|other| !is_ordered_by_fixtures(test, other))
-    };
-    let mut names: BTreeSet<&str> = BTreeSet::new();
-    for test in tests {
-        names.extend(test.properties.others.iter().map(String::as_str));
-        names.extend(depends(test).then_some("DEPENDS"));
-    }
-    let has = |test: &&CtestTest, name: &str| {
-        test.properties.others.contains(name) || name == "DEPENDS" && depends(test)
-    };
+    let names: BTreeSet<&str> =
+        tests.iter().flat_map(|test| &test.properties.others).map(String::as_str).collect();
     let line = |name: &str| {
-        let mut users = tests.iter().filter(|test| has(test, name));
+        let mut users = tests.iter().filter(|test| test.properties.others.contains(name));
         let first = users.next().map_or("", |test| test.name.as_str());
         match users.count() {
             0 => format!("the unsupported CTest property {name} of {first}"),
@@ -229,6 +218,21 @@ fn unsupported(tests: &[CtestTest]) -> Vec<String> {
         }
     };
     names.into_iter().map(line).collect()
+}
+
+/// Removes the dependencies that follow from fixtures, which CTest lists like those that the project declares.
+fn remove_fixture_order(tests: &mut [CtestTest]) {
+    let by_name: HashMap<&str, &CtestTest> = tests.iter().map(|test| (test.name.as_str(), test)).collect();
+    let is_declared = |test: &CtestTest, name: &String| {
+        by_name.get(name.as_str()).is_some_and(|other| !is_ordered_by_fixtures(test, other))
+    };
+    let declared = |test: &CtestTest| {
+        test.properties.depends.iter().filter(|name| is_declared(test, name)).cloned().collect()
+    };
+    let depends: Vec<Vec<String>> = tests.iter().map(declared).collect();
+    for (test, depends) in tests.iter_mut().zip(depends) {
+        test.properties.depends = depends;
+    }
 }
 
 /// Returns whether a shared fixture makes `test` start after `before`.
@@ -244,35 +248,44 @@ fn is_ordered_by_fixtures(test: &CtestTest, before: &CtestTest) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn each_property_that_is_not_applied_is_named_once() {
-        let test = |name: &str, others: &[&str], depends: &[&str]| CtestTest {
+    fn test(name: &str, others: &[&str], depends: &[&str]) -> CtestTest {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        CtestTest {
             name: name.to_owned(),
             properties: CtestProperties {
-                others: others.iter().map(|name| (*name).to_owned()).collect(),
-                depends: depends.iter().map(|name| (*name).to_owned()).collect(),
+                others: names(others).into_iter().collect(),
+                depends: names(depends),
                 ..CtestProperties::default()
             },
             ..CtestTest::default()
-        };
-        let mut set_up = test("set-up", &[], &[]);
-        set_up.properties.fixtures_setup = vec!["x".to_owned()];
-        let mut user = test("user", &[], &["set-up"]);
-        user.properties.fixtures_required = vec!["x".to_owned()];
+        }
+    }
+
+    #[test]
+    fn each_property_that_is_not_applied_is_named_once() {
         let tests = [
-            test("a", &["COST"], &[]),
-            test("b", &["COST", "RUN_SERIAL"], &["a"]),
-            test("c", &["COST"], &[]),
-            set_up,
-            user,
+            test("a", &["MEASUREMENT"], &[]),
+            test("b", &["MEASUREMENT", "RESOURCE_GROUPS"], &["a"]),
+            test("c", &["MEASUREMENT"], &[]),
         ];
         assert_eq!(
             unsupported(&tests),
             [
-                "the unsupported CTest property COST of a and 2 more",
-                "the unsupported CTest property DEPENDS of b",
-                "the unsupported CTest property RUN_SERIAL of b",
+                "the unsupported CTest property MEASUREMENT of a and 2 more",
+                "the unsupported CTest property RESOURCE_GROUPS of b",
             ]
         );
+    }
+
+    #[test]
+    fn dependencies_of_fixtures_are_left_to_the_fixtures() {
+        let mut set_up = test("set-up", &[], &[]);
+        set_up.properties.fixtures_setup = vec!["x".to_owned()];
+        let mut user = test("user", &[], &["set-up", "first", "not a test"]);
+        user.properties.fixtures_required = vec!["x".to_owned()];
+        let mut tests = [test("first", &[], &[]), set_up, user];
+        remove_fixture_order(&mut tests);
+        let depends = tests.map(|test| test.properties.depends.join(" "));
+        assert_eq!(depends, ["", "", "first"]);
     }
 }

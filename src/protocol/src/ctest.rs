@@ -44,6 +44,14 @@ pub struct CtestProperties {
     pub attached_files_on_failure: Vec<String>,
     /// Names of tests that must precede this one, including fixtures.
     pub depends: Vec<String>,
+    /// Number of slots that the test takes.
+    pub processors: Option<u64>,
+    /// Whether the test runs while no other test runs.
+    pub is_serial: bool,
+    /// Locks that the test holds.
+    pub resource_locks: Vec<String>,
+    /// Expected duration in seconds, or any number that is larger for longer tests.
+    pub cost: Option<f64>,
     /// Fixtures that the test sets up.
     pub fixtures_setup: Vec<String>,
     /// Fixtures that the test requires.
@@ -166,6 +174,10 @@ fn read_properties(properties: Vec<Property>) -> CtestProperties {
             "ATTACHED_FILES" => read.attached_files = texts(&value),
             "ATTACHED_FILES_ON_FAIL" => read.attached_files_on_failure = texts(&value),
             "DEPENDS" => read.depends = texts(&value),
+            "PROCESSORS" => read.processors = value.as_u64(),
+            "RUN_SERIAL" => read.is_serial = is_true(&value),
+            "RESOURCE_LOCK" => read.resource_locks = texts(&value),
+            "COST" => read.cost = value.as_f64(),
             "FIXTURES_SETUP" => read.fixtures_setup = texts(&value),
             "FIXTURES_REQUIRED" => read.fixtures_required = texts(&value),
             "FIXTURES_CLEANUP" => read.fixtures_cleanup = texts(&value),
@@ -208,7 +220,7 @@ mod tests {
                     {"name":"SKIP_RETURN_CODE","value":77},{"name":"LABELS","value":["x","y"]},
                     {"name":"TIMEOUT_AFTER_MATCH","value":{"regex":["r"],"timeout":2.0}},
                     {"name":"FIXTURES_REQUIRED","value":["database"]},
-                    {"name":"COST","value":5.0},{"name":"WORKING_DIRECTORY","value":"/w"}]},
+                    {"name":"COST","value":5.0},{"name":"MEASUREMENT","value":["a=1"]},{"name":"WORKING_DIRECTORY","value":"/w"}]},
                 {"name":"b_NOT_BUILT","properties":[{"name":"TIMEOUT","value":0.0}]}]}"#;
         let tests = read_ctest_listing(json).unwrap();
         let behind_output = [b"Optional {library}: none\n", &json[..]].concat();
@@ -221,7 +233,8 @@ mod tests {
         assert_eq!((read.skip_return_code, read.labels.len()), (Some(77), 2));
         assert_eq!(read.fixtures_required, ["database"]);
         assert_eq!(read.timeout_after_match, Some((Duration::from_secs(2), vec!["r".to_owned()])));
-        assert_eq!(read.others.iter().collect::<Vec<_>>(), ["COST"]);
+        assert_eq!(read.cost, Some(5.0));
+        assert_eq!(read.others.iter().collect::<Vec<_>>(), ["MEASUREMENT"]);
         assert_eq!((second.command.len(), second.place.as_ref(), second.properties.timeout), (0, None, None));
     }
 

@@ -38,5 +38,6 @@ mod pytest_sessions;
 mod recognition;
 mod recorded_reports;
 mod relative_sources;
+mod scheduling;
 mod stream_names;
 mod subtests;

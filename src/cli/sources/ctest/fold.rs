@@ -8,8 +8,9 @@ use std::{
 
 use heeler_protocol::{
     control::{
-        CommandRules, CommandTest, FIXTURE_CLEANUP_TRAIT, FIXTURE_REQUIRED_TRAIT, FIXTURE_SETUP_TRAIT,
-        ListedTest, OsText, ReportName, TestProgram, TimeoutAfterMatch, TraitPair,
+        COST_TRAIT, CTEST_NAME_TRAIT, CommandRules, CommandTest, DEPENDS_TRAIT, FIXTURE_CLEANUP_TRAIT,
+        FIXTURE_REQUIRED_TRAIT, FIXTURE_SETUP_TRAIT, ListedTest, OsText, PROCESSORS_TRAIT,
+        RESOURCE_LOCK_TRAIT, RUN_SERIAL_TRAIT, ReportName, TestProgram, TimeoutAfterMatch, TraitPair,
     },
     ctest::{CtestProperties, CtestTest, SKIP_FAILS, SKIP_TRAIT},
 };
@@ -205,7 +206,7 @@ impl FoldedTests {
         let program = &mut self.programs[place];
         let mut entry = entry(test);
         entry.display = Some(entry.name);
-        entry.traits.push(TraitPair { name: "ctest".to_owned(), value: test.name.clone() });
+        entry.traits.push(TraitPair { name: CTEST_NAME_TRAIT.to_owned(), value: test.name.clone() });
         // CTest counts a test's skip exit code as a failure unless the test's properties declare it.
         if form_of(program.key.framework)
             .is_some_and(|form| form.skip_code != test.properties.skip_return_code)
@@ -331,14 +332,24 @@ fn is_judged_by_framework(properties: &CtestProperties, form: &SelectionForm) ->
 fn entry(test: &CtestTest) -> ListedTest {
     let label = |label: &String| TraitPair { name: label.clone(), value: String::new() };
     let properties = &test.properties;
-    let fixtures = [
+    let names = [
         (FIXTURE_SETUP_TRAIT, &properties.fixtures_setup),
         (FIXTURE_REQUIRED_TRAIT, &properties.fixtures_required),
         (FIXTURE_CLEANUP_TRAIT, &properties.fixtures_cleanup),
+        (RESOURCE_LOCK_TRAIT, &properties.resource_locks),
+        (DEPENDS_TRAIT, &properties.depends),
     ];
-    let fixtures = fixtures.into_iter().flat_map(|(name, fixtures)| {
-        fixtures.iter().map(move |value| TraitPair { name: name.to_owned(), value: value.clone() })
+    let names = names.into_iter().flat_map(|(name, values)| {
+        values.iter().map(move |value| TraitPair { name: name.to_owned(), value: value.clone() })
     });
+    let values = [
+        (PROCESSORS_TRAIT, properties.processors.map(|processors| processors.to_string())),
+        (RUN_SERIAL_TRAIT, properties.is_serial.then(String::new)),
+        (COST_TRAIT, properties.cost.map(|cost| cost.to_string())),
+    ];
+    let values = values
+        .into_iter()
+        .filter_map(|(name, value)| Some(TraitPair { name: name.to_owned(), value: value? }));
     let (file, line) = test.place.clone().unzip();
     let limit = test.properties.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     ListedTest {
@@ -348,7 +359,7 @@ fn entry(test: &CtestTest) -> ListedTest {
         file,
         line,
         skip: test.properties.is_disabled.then(|| "disabled".to_owned()),
-        traits: properties.labels.iter().map(label).chain(fixtures).collect(),
+        traits: properties.labels.iter().map(label).chain(names).chain(values).collect(),
         timeout_ms: limit,
         ..ListedTest::default()
     }

@@ -25,7 +25,7 @@ mod timers;
 use std::time::Duration;
 
 use heeler_core::{
-    ProgramId, Slots, TestId,
+    Slots, TestId,
     client_progress::OverdueDecision,
     fair_share::has_priority,
     run::{FinisherTask, RunEvent, RunStage},
@@ -120,9 +120,9 @@ impl RunDriver {
     /// Handles the grant of a worker: the run leases a batch to the worker or releases it. `waiting` is the
     /// program whose process on that worker is waiting for a lease.
     pub(crate) fn on_worker_granted(&mut self, worker: WorkerId, waiting: Option<&TestProgram>) {
-        let programs = &self.requested.plan().programs;
-        let place = waiting.and_then(|waiting| programs.iter().position(|one| **one == *waiting));
-        if let Some(program) = place.and_then(|place| u32::try_from(place).ok()).map(ProgramId) {
+        let plan = self.requested.plan();
+        let place = waiting.and_then(|waiting| plan.programs.iter().position(|one| **one == *waiting));
+        if let Some(program) = place.and_then(|place| plan.model_program(place)) {
             self.model.apply(RunEvent::ProcessWaiting { worker, program });
         }
         self.model.apply(RunEvent::WorkerGranted(worker));

@@ -1,5 +1,6 @@
-//! Fixtures that tests set up, require or clean up, as declared by their traits. Users of a fixture start
-//! after all of its set-ups have succeeded; clean-ups start after all set-ups and users have ended.
+//! The order that the traits of tests demand: of fixtures that they set up, require or clean up, and of tests
+//! that they depend on. Users of a fixture start after all of its set-ups have succeeded; clean-ups start after
+//! all set-ups and users have ended.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,8 @@ use heeler_core::{
     run::{Prerequisite, ScheduledTest},
 };
 use heeler_protocol::control::{
-    FIXTURE_CLEANUP_TRAIT, FIXTURE_REQUIRED_TRAIT, FIXTURE_SETUP_TRAIT, ListedTest,
+    CTEST_NAME_TRAIT, DEPENDS_TRAIT, FIXTURE_CLEANUP_TRAIT, FIXTURE_REQUIRED_TRAIT, FIXTURE_SETUP_TRAIT,
+    ListedTest,
 };
 
 #[derive(Debug, Default)]
@@ -18,12 +20,48 @@ struct FixtureTests {
     cleanups: Vec<TestId>,
 }
 
-/// Adds the prerequisites that follow from the fixtures of these tests. `listed` and `scheduled` have the
-/// same order. Tests do not wait for set-ups outside the run.
+/// Adds the prerequisites that follow from the traits of these tests. `listed` and `scheduled` have the same
+/// order. Tests do not wait for tests outside the run.
 pub(super) fn add_prerequisites<'a>(
-    listed: impl Iterator<Item = &'a ListedTest>,
+    listed: impl Iterator<Item = &'a ListedTest> + Clone,
     scheduled: &mut [ScheduledTest],
 ) {
+    add_fixtures(listed.clone(), scheduled);
+    add_dependencies(listed, scheduled);
+}
+
+/// Lets tests start after the tests that they depend on, whatever the results of these, as CTest does.
+fn add_dependencies<'a>(
+    listed: impl Iterator<Item = &'a ListedTest> + Clone,
+    scheduled: &mut [ScheduledTest],
+) {
+    let with_ids = || (0..).map(TestId).zip(listed.clone());
+    let value_of = |listed: &'a ListedTest, name: &'static str| {
+        listed.traits.iter().filter(move |one| one.name == name).map(|one| one.value.as_str())
+    };
+    let dependencies: Vec<(TestId, &str)> = with_ids()
+        .flat_map(|(test, listed)| value_of(listed, DEPENDS_TRAIT).map(move |name| (test, name)))
+        .collect();
+    if dependencies.is_empty() {
+        return;
+    }
+    let mut by_name: HashMap<&str, Vec<TestId>> = HashMap::new();
+    for (test, listed) in with_ids() {
+        let name = value_of(listed, CTEST_NAME_TRAIT).next().unwrap_or(&listed.name);
+        by_name.entry(name).or_default().push(test);
+    }
+    for (test, name) in dependencies {
+        let prerequisites = &mut scheduled[test.index()].prerequisites;
+        for other in by_name.get(name).into_iter().flatten().filter(|other| **other != test) {
+            // CTest also lists the order that follows from fixtures.
+            if prerequisites.iter().all(|one| one.test != *other) {
+                prerequisites.push(Prerequisite { test: *other, must_succeed: false });
+            }
+        }
+    }
+}
+
+fn add_fixtures<'a>(listed: impl Iterator<Item = &'a ListedTest>, scheduled: &mut [ScheduledTest]) {
     let mut fixtures: HashMap<&str, FixtureTests> = HashMap::new();
     for (test, listed) in (0..).map(TestId).zip(listed) {
         for one in &listed.traits {
@@ -84,6 +122,23 @@ mod tests {
             numbers
         };
         scheduled.iter().map(|test| [numbers(test, true), numbers(test, false)]).collect()
+    }
+
+    #[test]
+    fn tests_follow_the_tests_that_they_depend_on() {
+        let named = |name| (CTEST_NAME_TRAIT, name);
+        let found = prerequisites(&[
+            &[named("last"), (DEPENDS_TRAIT, "first"), (DEPENDS_TRAIT, "middle"), (DEPENDS_TRAIT, "none")],
+            &[named("middle"), (DEPENDS_TRAIT, "first"), (FIXTURE_REQUIRED_TRAIT, "db")],
+            &[named("first"), (FIXTURE_SETUP_TRAIT, "db")],
+            &[named("itself"), (DEPENDS_TRAIT, "itself")],
+        ]);
+        let none = Vec::new;
+        assert_eq!(
+            found,
+            [[none(), vec![1, 2]], [vec![2], none()], [none(), none()], [none(), none()]],
+            "the order of a fixture also needs its success"
+        );
     }
 
     #[test]

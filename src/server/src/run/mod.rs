@@ -5,6 +5,7 @@
 //! - `plan`: the tests to run, in the forms needed by the model and the workers.
 //! - `dump_budget`: limits the dumps of a run, and chooses the crash capture of each lease.
 //! - `fixtures`: the start order of fixtures and their users.
+//! - `needs`: the slots and resources that tests take.
 //! - `neighbours`: tests that ran at the same time in the same program.
 //! - `attachments`: files attached to a run.
 //! - `resource_usage`: resource usage of the run's processes.
@@ -24,6 +25,7 @@ mod dump_budget;
 mod fixtures;
 mod groups;
 mod manifest;
+mod needs;
 mod neighbours;
 mod plan;
 mod prepare;

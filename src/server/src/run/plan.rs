@@ -10,14 +10,19 @@ use std::{
 
 use heeler_core::{
     ProgramId, RetryPolicy, TestId,
-    batching::ProgramCosts,
+    batching::{LeaseNeeds, ProgramCosts},
     run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
 use heeler_protocol::control::{
     DeliveryLimits, ListedTest, OsText, OutputDisplay, OutputForm, TestGroup, TestLimits, TestProgram,
 };
 
-use super::{fixtures::add_prerequisites, groups::GroupList, test_history::HistorySnapshot};
+use super::{
+    fixtures::add_prerequisites,
+    groups::GroupList,
+    needs::{ResourceIds, expected_duration},
+    test_history::HistorySnapshot,
+};
 
 use crate::discovery::{Catalogue, ListingState, TestRef};
 use heeler_config::filter::FilterSubject;
@@ -89,6 +94,9 @@ pub struct RunPlan {
     pub programs: Vec<Arc<TestProgram>>,
     /// Listing facts of each program, in the order of `programs`.
     pub listings: Vec<ListingFacts>,
+    /// Index in `programs` of each program of the model. The model lists a program once for each set of
+    /// resources that its tests need.
+    pub model_programs: Vec<usize>,
     pub tests: Vec<SelectedTest>,
     /// Groups that contain the tests; each follows its parent.
     pub groups: Vec<TestGroup>,
@@ -168,6 +176,7 @@ impl PlannedTests {
             shuffle(&mut tests, &mut planned, seed);
         }
         add_prerequisites(tests.iter().map(|test| &test.listed), &mut planned);
+        programs.share_process_limits();
         Self { programs, tests, groups: groups.finish(), scheduled: planned }
     }
 
@@ -198,6 +207,7 @@ impl RunPlan {
         let PlannedTests { programs, tests, groups, scheduled } = planned;
         let model = SchedulingPlan {
             programs: programs.costs,
+            capacities: programs.resources.into_capacities(),
             tests: scheduled,
             slots: settings.run.jobs.slots().get(),
             batch_limit: None,
@@ -221,6 +231,7 @@ impl RunPlan {
             output_display: output_display(settings, programs.programs.len()),
             programs: programs.programs,
             listings: programs.listings,
+            model_programs: programs.model_programs,
             tests,
             groups,
             model,
@@ -248,7 +259,15 @@ impl RunPlan {
     /// Adds tests of the same programs and returns them for the state machine. Returns `None` and adds
     /// nothing if their programs differ from this plan's.
     pub(super) fn append(&mut self, added: PlannedTests) -> Option<Vec<ScheduledTest>> {
-        if added.programs.programs != self.programs {
+        let is_equal = (&added.programs.programs, &added.programs.model_programs)
+            == (&self.programs, &self.model_programs);
+        if !is_equal
+            || added.programs.costs.iter().map(|one| &one.needs).ne(self
+                .model
+                .programs
+                .iter()
+                .map(|one| &one.needs))
+        {
             return None;
         }
         let first = self.tests.len();
@@ -302,7 +321,19 @@ impl RunPlan {
     /// Returns how long a process of the program takes to start its first test, according to earlier runs or
     /// its listing.
     pub(super) fn known_start(&self, program: usize) -> Option<Duration> {
-        self.model.programs[program].start.max(self.listings[program].start)
+        let model = self.model_programs.iter().position(|one| *one == program);
+        let start = model.and_then(|place| self.model.programs[place].start);
+        start.max(self.listings[program].start)
+    }
+
+    /// Returns the index in `programs` of a program of the model.
+    pub(super) fn program_of(&self, program: ProgramId) -> usize {
+        self.model_programs[program.index()]
+    }
+
+    /// Returns the first program of the model that stands for this one.
+    pub(super) fn model_program(&self, program: usize) -> Option<ProgramId> {
+        self.model_programs.iter().position(|one| *one == program).map(program_id)
     }
 
     /// Returns the memory limit of a process that runs these tests. The tests share the process, so the
@@ -324,8 +355,15 @@ struct PlannedProgram {
 struct ProgramTable {
     by_place: HashMap<Option<usize>, usize>,
     programs: Vec<Arc<TestProgram>>,
-    costs: Vec<ProgramCosts>,
+    /// Costs of each program, without the limits and needs of its tests.
+    base_costs: Vec<ProgramCosts>,
     listings: Vec<ListingFacts>,
+    /// Index of each program of the model, by its program and needs.
+    by_needs: HashMap<(usize, LeaseNeeds), usize>,
+    model_programs: Vec<usize>,
+    /// Costs of the programs of the model.
+    costs: Vec<ProgramCosts>,
+    resources: ResourceIds,
 }
 
 impl ProgramTable {
@@ -333,9 +371,33 @@ impl ProgramTable {
         *self.by_place.entry(place).or_insert_with(|| {
             let PlannedProgram { program, costs, listing } = make();
             self.programs.push(Arc::new(program));
-            self.costs.push(costs);
+            self.base_costs.push(costs);
             self.listings.push(listing);
             self.programs.len() - 1
+        })
+    }
+
+    /// Turns the process limit of a program that is in the model several times into a resource, so that it holds
+    /// for all of its processes together.
+    fn share_process_limits(&mut self) {
+        for program in 0..self.programs.len() {
+            let own: Vec<usize> =
+                (0..self.costs.len()).filter(|place| self.model_programs[*place] == program).collect();
+            let limit = own.iter().filter_map(|place| self.costs[*place].max_processes).min();
+            let Some(limit) = limit.filter(|_| own.len() > 1) else { continue };
+            let processes = self.resources.add_unnamed(limit.get());
+            for place in own {
+                self.costs[place].needs.resources.insert(processes, 1);
+            }
+        }
+    }
+
+    /// Returns the program of the model for the tests of a program with these needs.
+    fn model_program(&mut self, program: usize, needs: LeaseNeeds) -> usize {
+        *self.by_needs.entry((program, needs)).or_insert_with_key(|(_, needs)| {
+            self.model_programs.push(program);
+            self.costs.push(ProgramCosts { needs: needs.clone(), ..self.base_costs[program].clone() });
+            self.costs.len() - 1
         })
     }
 }
@@ -395,7 +457,9 @@ fn plan_test(
         ListingState::Broken { .. } | ListingState::Unknown => None,
     };
     let settings = of.settings.for_test(config_suite, &subject);
-    let costs = &mut programs.costs[program];
+    let needs = programs.resources.needs_of(&listed, &settings, &of.settings.resources);
+    let model_program = programs.model_program(program, needs);
+    let costs = &mut programs.costs[model_program];
     // Tests in one process run one after another, including tests rerun after the process dies.
     let one = (costs.process.is_one_batch && !settings.is_isolated).then_some(NonZeroU32::MIN);
     // A configured `max-processes` takes precedence over a conflict learned from earlier runs.
@@ -405,8 +469,11 @@ fn plan_test(
     let limits = settings.max_processes.into_iter().chain(one).chain(learned);
     costs.max_processes = costs.max_processes.into_iter().chain(limits).min();
     let planned = ScheduledTest {
-        program: program_id(program),
-        weight: weight_of_iterations(of.history.duration_of(&uid), repeat_of(of.settings)),
+        program: program_id(model_program),
+        weight: weight_of_iterations(
+            of.history.duration_of(&uid).or_else(|| expected_duration(&listed)),
+            repeat_of(of.settings),
+        ),
         is_isolated: settings.is_isolated || costs.process.is_one_test || of.history.needs_isolation(&uid),
         retries: settings.retries,
         selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
@@ -468,6 +535,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         };
         PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });
+    let model_program = programs.model_program(program, LeaseNeeds::default());
     let unrunnable = "not run: no program of this session contains this test".to_owned();
     let test = SelectedTest {
         uid: uid.to_owned(),
@@ -479,7 +547,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         unrunnable: Some(unrunnable),
     };
     let planned = ScheduledTest {
-        program: program_id(program),
+        program: program_id(model_program),
         weight: None,
         is_isolated: false,
         retries: RetryPolicy::immediate(0),

@@ -41,12 +41,14 @@ impl RunDriver {
             RunAction::DelayRetry { test, delay } => self.timers.delay_retry(test, delay),
             RunAction::DelayStarts { program, delay } => self.timers.delay_starts(program, delay),
             RunAction::LimitSetUp { lease, program } => {
-                let limit_ms = self.requested.startup_limit_ms(program.index(), 0, &self.findings);
+                let program = self.requested.plan().program_of(program);
+                let limit_ms = self.requested.startup_limit_ms(program, 0, &self.findings);
                 self.timers.limit_set_up(lease, Duration::from_millis(limit_ms));
             }
             RunAction::ReturnTests { worker, program, fixture } => {
-                self.findings.on_conflict(program.index());
-                self.requested.log_conflict(program.index(), &fixture, &self.findings);
+                let program = self.requested.plan().program_of(program);
+                self.findings.on_conflict(program);
+                self.requested.log_conflict(program, &fixture, &self.findings);
                 let grace_ms = self.requested.grace_ms();
                 pool.send_to_worker(worker, &ToWorker::ReturnTests { grace_ms }).await;
             }
@@ -75,7 +77,8 @@ impl RunDriver {
 
     async fn send_lease(&mut self, pool: &mut WorkerPool, lease: BatchLease) {
         let wire = self.requested.worker_lease(&lease, &self.findings);
-        self.leases.open(wire.lease, lease.worker, lease.batch.program.index());
+        let program = self.requested.plan().program_of(lease.batch.program);
+        self.leases.open(wire.lease, lease.worker, program);
         if let [only] = wire.tests.as_slice() {
             self.leases.begin(lease.worker, wire.lease, only.test);
         }

@@ -224,7 +224,7 @@ impl RequestedRun {
 
     /// Builds the worker's form of a lease.
     pub(super) fn worker_lease(&self, lease: &BatchLease, findings: &RunFindings) -> WorkerLease {
-        let program = lease.batch.program.index();
+        let program = self.plan.program_of(lease.batch.program);
         // Tests go to the worker in the order of the program's listing.
         let mut tests: Vec<_> = lease
             .batch

@@ -1,0 +1,102 @@
+//! Tests that take slots and resources, by the properties of CTest and by `heeler.toml`. Each test of these
+//! projects fails if another one runs beside it that must not, so a run at full width tells.
+
+use std::process::Command;
+
+use crate::support::{fixtures::succeed, world::TestWorld};
+
+/// Tests that fail side by side, unless their properties keep them apart:
+/// - `lock-*` need the directory `locked` for themselves;
+/// - `wide-*` take all four slots, and `serial` runs alone, so no other test is in `running`;
+/// - `last` needs the files of `first` and of `middle`, which needs that of `first`.
+const PROJECT: &str = r#"
+add_test(last "sh" "-c" "test -e made-by-first && test -e made-by-middle")
+set_tests_properties(last PROPERTIES DEPENDS "first;middle")
+add_test(middle "sh" "-c" "test -e made-by-first && touch made-by-middle")
+set_tests_properties(middle PROPERTIES DEPENDS "first")
+add_test(first "sh" "-c" "sleep 0.3; touch made-by-first")
+"#;
+
+/// Returns the project, with these numbers of locked and of wide tests.
+fn project(locked: usize, wide: usize) -> String {
+    let lock = |number: usize| {
+        format!(
+            "add_test(lock-{number} \"sh\" \"-c\" \"mkdir locked && sleep 0.1 && rmdir locked\")\n\
+             set_tests_properties(lock-{number} PROPERTIES RESOURCE_LOCK \"directory;other-{number}\")\n"
+        )
+    };
+    let alone = |name: String, properties: &str| {
+        // The test sees itself only, for as long as it runs.
+        format!(
+            "add_test({name} \"sh\" \"-c\" \"mkdir running-{name} && sleep 0.1 && test \\$(ls -d running-* | wc -l) = 1; \
+             code=\\$?; rmdir running-{name}; exit \\$code\")\n\
+             set_tests_properties({name} PROPERTIES {properties})\n"
+        )
+    };
+    let beside = |number: usize| {
+        format!(
+            "add_test(beside-{number} \"sh\" \"-c\" \"mkdir running-{number} && sleep 0.1 && rmdir running-{number}\")\n"
+        )
+    };
+    let locks = (0..locked).map(lock);
+    let wides = (0..wide).map(|number| alone(format!("wide-{number}"), "PROCESSORS 4"));
+    let serial = alone("serial".to_owned(), "RUN_SERIAL TRUE");
+    let besides = (0..wide * 2).map(beside);
+    [PROJECT.to_owned(), serial].into_iter().chain(locks).chain(wides).chain(besides).collect()
+}
+
+#[test]
+fn locks_processors_serial_tests_and_dependencies_hold_as_in_ctest() {
+    let world = TestWorld::new();
+    world.write("CTestTestfile.cmake", &project(5, 3));
+    let ctest = succeed(&mut world.command(Command::new("ctest"), &["-j4"]), "is ctest there?");
+    assert!(String::from_utf8_lossy(&ctest).contains("100% tests passed"));
+    for name in ["made-by-first", "made-by-middle"] {
+        std::fs::remove_file(world.path(name)).unwrap();
+    }
+    let ran = world.run(&["run", ".", "-j4", "--no-history"]).assert_code(0);
+    ran.assert_stdout("18 passed");
+    assert!(!ran.stdout.contains("unsupported CTest property"), "{}", ran.stdout);
+}
+
+#[test]
+fn costly_tests_start_first() {
+    let world = TestWorld::new();
+    let test = |name: &str, cost: u32| {
+        format!(
+            "add_test({name} \"sh\" \"-c\" \"echo {name} >> order\")\n\
+             set_tests_properties({name} PROPERTIES COST {cost})\n"
+        )
+    };
+    world.write("CTestTestfile.cmake", &[test("cheap", 1), test("dear", 30), test("fair", 5)].concat());
+    world.run(&["run", ".", "-j1", "--no-history"]).assert_code(0);
+    assert_eq!(world.read("order"), "dear\nfair\ncheap\n");
+}
+
+#[test]
+fn configured_resources_weights_and_priorities_hold() {
+    let world = TestWorld::new();
+    // Four tests use one of two units, and each sees at most one other; the last runs alone.
+    let counted =
+        "#!/bin/sh\nmkdir in-$$ || exit 1\nsleep 0.1\nn=$(ls -d in-* | wc -l)\nrmdir in-$$\ntest $n -le ";
+    for number in 0..4 {
+        world.write_program(&format!("shared-{number}"), &format!("{counted}2\n"));
+    }
+    world.write_program("alone", &format!("{counted}1\n"));
+    world.write(
+        "heeler.toml",
+        "[[resource]]\nname = \"port\"\ncapacity = 2\n\
+         [[suite]]\nname = \"scripts\"\npattern = [\"shared-*\", \"alone\"]\nuses = [\"port:read\"]\n\
+         [[profile.default.override]]\nfilter = \"test(alone)\"\nuses = [\"port\"]\npriority = 10\n\
+         [[profile.default.override]]\nfilter = \"test(shared-0)\"\nweight = 4\n",
+    );
+    let ran = world.run(&["run", "-j4", "--no-history", "--status-level", "pass"]).assert_code(0);
+    ran.assert_stdout("5 passed");
+    let place = |name: &str| ran.stdout.find(name).unwrap();
+    assert!(place("alone") < place("shared-"), "the test with the highest priority is first: {}", ran.stdout);
+    world.write("heeler.toml", "[[suite]]\nname = \"scripts\"\npattern = [\"alone\"]\nuses = [\"prot\"]\n");
+    world
+        .run(&["run"])
+        .assert_code(4)
+        .assert_stderr("unknown resource \"prot\"; declare it in a [[resource]] table");
+}
