@@ -16,9 +16,9 @@ use std::collections::VecDeque;
 /// Sizes of windows. A frame that reaches either limit ends its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WindowLimits {
-    /// Changes in a window.
+    /// Number of changes that ends a window.
     pub changes: usize,
-    /// Bytes in a window.
+    /// Number of bytes that ends a window.
     pub bytes: usize,
     /// Maximum number of open barriers while the client answers.
     pub open: usize,
@@ -37,7 +37,7 @@ impl Default for WindowLimits {
 pub enum AnswerState {
     /// No answer has arrived: no update is sent.
     Unknown,
-    /// The client answers: windows limit what it has not handled.
+    /// The client answers barriers, so windows limit the updates that it has not handled.
     Answering,
     /// The client does not answer, and updates are sent without windows.
     Silent,

@@ -61,21 +61,19 @@ pub enum DeliveryStep {
     ProveCompletion,
 }
 
-/// Result of a step.
+/// Result of a delivery step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepResult {
-    /// The step succeeded.
     Ok,
-    /// The step failed.
     Failed,
 }
 
-/// Result of a delivery.
+/// How the end of a run was delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeliveryResult {
-    /// Over the finisher's connection, with proof.
+    /// Sent over the finisher's connection; the client has confirmed it.
     Directly,
-    /// Through the coordinator, whose connection preserves the order.
+    /// Sent through the coordinator, whose connection preserves the order.
     Relayed,
     /// Not delivered: the coordinator is gone, and there is no other route.
     Undelivered,
@@ -151,8 +149,8 @@ impl Delivery {
             (DeliveryPhase::Dialling, Failed) => {
                 (FinisherConnection::Relayed, DeliveryPhase::SendingDue(DeliveryRoute::Relay))
             }
-            // Send what is due and prove it. Without proof, resend everything through the relay, if there is
-            // one.
+            // Send the pending results and wait for the client's confirmation. Without it, resend everything
+            // through the relay, if there is one.
             (DeliveryPhase::SendingDue(DeliveryRoute::Direct), Ok) => {
                 (self.connection, DeliveryPhase::ProvingDue)
             }
@@ -166,7 +164,8 @@ impl Delivery {
             (DeliveryPhase::GivingUpDue, Ok | Failed) => {
                 (FinisherConnection::Relayed, DeliveryPhase::SendingDue(DeliveryRoute::Relay))
             }
-            // Announce, send and prove the completion. Without proof, only the completion is relayed.
+            // Announce and send the completion, and wait for its confirmation. Without confirmation, only the
+            // completion is relayed.
             (DeliveryPhase::Announcing, Ok | Failed) => {
                 (self.connection, DeliveryPhase::Completing(DeliveryRoute::Direct))
             }
@@ -182,7 +181,7 @@ impl Delivery {
             (DeliveryPhase::GivingUpCompletion, Ok | Failed) => {
                 (FinisherConnection::Relayed, DeliveryPhase::Completing(DeliveryRoute::Relay))
             }
-            // The relay keeps the order, so it needs no proof.
+            // The relay keeps the order, so no confirmation is needed.
             (DeliveryPhase::SendingDue(DeliveryRoute::Relay), Ok) => {
                 (self.connection, DeliveryPhase::Completing(DeliveryRoute::Relay))
             }

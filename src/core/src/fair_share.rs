@@ -57,7 +57,7 @@ pub enum GrantRule {
     /// Demands with priority come first.
     #[default]
     PriorityFirst,
-    /// Only fair shares count.
+    /// Only the fair share decides.
     Fair,
 }
 

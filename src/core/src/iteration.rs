@@ -41,7 +41,6 @@ impl Iteration {
         self.number.get()
     }
 
-    /// Returns whether this is the first iteration.
     #[must_use]
     pub fn is_first(self) -> bool {
         self.number == NonZeroU32::MIN

@@ -17,7 +17,7 @@ pub enum LedgerEntry {
     /// A worker has journalled the result and put it on its stream.
     Settled {
         outcome: Outcome,
-        /// The worker that owns the stream.
+        /// Worker whose stream has the result.
         worker: WorkerId,
         /// Position of the result on the stream, from 1.
         position: u64,
@@ -41,9 +41,9 @@ impl LedgerEntry {
 /// Position of a result on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamPosition {
-    /// The worker that owns the stream.
+    /// Worker whose stream has the result.
     pub worker: WorkerId,
-    /// The position on the stream, from 1.
+    /// Position of the result on the stream, from 1.
     pub position: u64,
 }
 
@@ -153,7 +153,6 @@ impl Ledger {
         stream.is_closed = true;
     }
 
-    /// Returns the entry of a test.
     #[must_use]
     pub fn entry(&self, test: TestId) -> LedgerEntry {
         self.entries[test.index()]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum OsText {
     /// A string in UTF-8.
     Text(String),
-    /// Any other bytes.
+    /// Bytes that are not valid UTF-8.
     Bytes(Vec<u8>),
 }
 
@@ -19,7 +19,6 @@ impl Default for OsText {
 }
 
 impl OsText {
-    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match self {

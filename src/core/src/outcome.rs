@@ -110,10 +110,7 @@ pub enum NotRunReason {
         deaths: u32,
     },
     /// The program started no test within its startup limit, which was raised for each attempt.
-    StartTimedOut {
-        /// Number of attempts.
-        attempts: u32,
-    },
+    StartTimedOut { attempts: u32 },
     /// The program kept exiting successfully without running the test, even when started for this test alone.
     NeverStarted,
     /// The worker died twice during the test.

@@ -18,7 +18,10 @@ pub enum RunRecord {
     /// The test has started.
     Started(TestStart),
     /// The running test has written this text.
-    Output { test: TestId, text: String },
+    Output {
+        test: TestId,
+        text: String,
+    },
     /// The test has passed an iteration and will run again.
     IterationPassed {
         test: TestId,
@@ -33,9 +36,16 @@ pub enum RunRecord {
         is_alone: bool,
     },
     /// The test has a provisional result, which a retry or an isolated rerun may still replace.
-    Provisional { test: TestId, attempt: Attempt, next: NextRun },
+    Provisional {
+        test: TestId,
+        attempt: Attempt,
+        next: NextRun,
+    },
     /// The test has its terminal result.
-    Finished { test: TestId, result: TestResult },
+    Finished {
+        test: TestId,
+        result: TestResult,
+    },
     /// Files that belong to no test.
     FilesKept(Vec<DiagnosticsFile>),
     /// A process for tests has started.
@@ -43,7 +53,10 @@ pub enum RunRecord {
     /// A process for tests has ended.
     ProcessEnded(ProcessEnd),
     /// Progress in setting up a fixture that lives as long as its process.
-    SetUp { fixture: String, progress: SetUpProgress },
+    SetUp {
+        fixture: String,
+        progress: SetUpProgress,
+    },
     /// The set-up or tear-down of a suite failed outside its tests.
     FixtureFailed {
         fixture: SuiteFixture,
@@ -59,7 +72,6 @@ pub enum RunRecord {
         tests: Vec<TestId>,
         processes: Vec<LeakedProcess>,
     },
-    /// A line for the log.
     Log(LogLine),
 }
 
@@ -75,7 +87,6 @@ impl RecordSink for Vec<RunRecord> {
     }
 }
 
-/// Start of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestStart {
     pub test: TestId,
@@ -88,13 +99,12 @@ pub struct TestStart {
 /// How a test with a provisional result runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextRun {
-    /// As one of the retries that the user has configured.
+    /// A retry that the user has configured.
     Retry,
-    /// Alone in its process, because its process died.
+    /// A rerun alone in a process, because the shared process died.
     Isolated,
 }
 
-/// A line for the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     /// The test concerned, if any.

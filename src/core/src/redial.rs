@@ -42,7 +42,7 @@ pub enum GiveUpReason {
     PortClosed,
     /// The client was not reached, or has dropped every connection.
     TooManyDials {
-        /// Progress on the last connection.
+        /// How far the delivery got on the last connection.
         last: ConnectionEnd,
     },
 }

@@ -7,18 +7,14 @@ use std::iter::Sum;
 pub struct Slots(pub usize);
 
 impl Slots {
-    /// No slots.
     pub const NONE: Self = Self(0);
-    /// One slot.
     pub const ONE: Self = Self(1);
 
-    /// Returns the sum.
     #[must_use]
     pub fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Returns the difference, at least zero.
     #[must_use]
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

@@ -294,10 +294,9 @@ pub enum IsolatedRerun {
 }
 
 impl IsolatedRerun {
-    /// Every value.
     pub const ALL: [Self; 4] = [Self::Crashes, Self::Passes, Self::Fails, Self::Hangs];
 
-    /// Returns the value as protocols and reports write it.
+    /// Returns the name used in protocols and reports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -359,7 +358,7 @@ pub struct ExitReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RuntimeDeath {
-    /// Nothing recovered a panic.
+    /// A panic that was not recovered.
     Panic,
     /// All threads of the program wait for each other.
     Deadlock,
@@ -368,7 +367,7 @@ pub enum RuntimeDeath {
 }
 
 impl RuntimeDeath {
-    /// Returns the word that results and reports show, in lower case.
+    /// Returns the label shown in results and reports, in lower case.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {

@@ -102,7 +102,7 @@ impl BatchSize {
 /// One slot's share of the remaining work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotShare {
-    /// Work of the slot if all slots end together.
+    /// Work for the slot if the remaining work is divided so that all slots end at the same time.
     pub(super) duration: Duration,
     /// Slots that may run this program.
     pub(super) slots: usize,

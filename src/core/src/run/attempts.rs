@@ -9,8 +9,9 @@ use crate::{
 
 /// After this many worker deaths during a test, the test is not tried again.
 const WORKER_DEATHS_PER_TEST: u8 = 2;
-/// Same limit for deaths of the watchdog, which kill all workers with their tests. A test that kills every
-/// watchdog must be given up before the run has used up its watchdogs.
+/// After this many watchdog deaths during a test, the test is not tried again. A death of the watchdog kills
+/// all workers with their tests. A test that kills every watchdog must be given up before the run has used up
+/// its watchdogs.
 const WATCHDOG_DEATHS_PER_TEST: u8 = 3;
 /// A test is not tried again after this many processes of the test alone have exited successfully without
 /// running it.

@@ -219,9 +219,9 @@ pub enum RunAction {
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease that waits for its running tests
     /// may be cancelled again with [`CancelMode::Now`].
     CancelLease { worker: WorkerId, mode: CancelMode },
-    /// Ask a worker to prove its stream; [`RunEvent::Drained`] or [`RunEvent::WorkerLost`] follows.
+    /// Order a worker to drain its stream; [`RunEvent::Drained`] or [`RunEvent::WorkerLost`] follows.
     Drain(WorkerId),
-    /// Let the finisher send what is due, then the completion; [`RunEvent::Finished`] follows.
+    /// Let the finisher send the pending results, then the completion; [`RunEvent::Finished`] follows.
     Finish(DueResults),
     /// Kill the finisher, because its remaining messages must not arrive after the completion. When it is
     /// dead and all its messages have been read, [`RunState::finisher_task`](super::RunState::finisher_task)
@@ -252,7 +252,7 @@ impl DueResults {
 pub enum FinisherTask {
     /// Register the run, which continues.
     Register,
-    /// Send what is due, then the completion.
+    /// Send the pending results, then the completion.
     Finish(DueResults),
     /// Send only the completion. The client is proven to have everything before it, and may even have the
     /// completion.
@@ -284,10 +284,10 @@ pub struct BatchLease {
 pub enum RunStage {
     /// Tests wait or run.
     Running,
-    /// Workers prove their streams.
+    /// Workers drain their streams.
     Draining,
-    /// The finisher sends what is due.
+    /// The finisher sends the pending results and the completion.
     Finishing,
-    /// The run waits for nothing more.
+    /// The run is complete.
     Completed,
 }

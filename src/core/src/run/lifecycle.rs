@@ -11,7 +11,7 @@ pub(super) struct RunLifecycle {
     stop_reason: Option<NotRunReason>,
     /// Effect of a stop on running tests.
     cancel_mode: CancelMode,
-    /// Workers that are proving their streams.
+    /// Workers that have not finished draining their streams.
     draining: Vec<WorkerId>,
     /// Whether the finisher has proven everything except the completion.
     is_completing: bool,
@@ -55,7 +55,7 @@ impl RunLifecycle {
         self.cancel_mode = self.cancel_mode.max(mode);
     }
 
-    /// Asks these workers to prove their streams.
+    /// Orders these workers to drain their streams.
     pub(super) fn begin_drain(&mut self, workers: Vec<WorkerId>, actions: &mut Vec<RunAction>) {
         self.stage = RunStage::Draining;
         actions.extend(workers.iter().map(|worker| RunAction::Drain(*worker)));
@@ -66,13 +66,14 @@ impl RunLifecycle {
         &self.draining
     }
 
-    /// Stops waiting for a worker's proof; returns whether the run was waiting for it.
+    /// Stops waiting for a worker to drain its stream; returns whether the run was waiting for it.
     pub(super) fn end_drain_of(&mut self, worker: WorkerId) -> bool {
         let place = self.draining.iter().position(|one| *one == worker);
         place.map(|place| self.draining.remove(place)).is_some()
     }
 
-    /// Starts the finisher, which sends what is due, once all workers are drained and the ledger balances.
+    /// Starts the finisher, which sends the pending results and the completion, once all workers are drained
+    /// and the ledger balances.
     pub(super) fn begin_finish(&mut self, ledger: &Ledger) -> Option<RunAction> {
         if self.stage != RunStage::Draining || !self.draining.is_empty() || !ledger.is_balanced() {
             return None;

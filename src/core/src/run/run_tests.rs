@@ -17,7 +17,7 @@ use crate::{
     ledger::{Ledger, ResultStream, StreamPosition},
 };
 
-/// Location of a test.
+/// Scheduling state of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum TestSituation {
     /// In the queue, or another place where tests wait.
@@ -28,7 +28,7 @@ pub(super) enum TestSituation {
     InFlight(LeaseId),
     /// Leased to a worker, and ended; the result is not confirmed yet.
     Held(LeaseId),
-    /// In the ledger.
+    /// The ledger has the test's final result.
     Settled,
 }
 

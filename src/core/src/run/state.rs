@@ -127,13 +127,11 @@ impl RunState {
         actions
     }
 
-    /// Returns the stage of the run.
     #[must_use]
     pub fn stage(&self) -> RunStage {
         self.lifecycle.stage()
     }
 
-    /// Returns the ledger.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         self.tests.ledger()
@@ -162,7 +160,6 @@ impl RunState {
         self.leases.workers().chain(self.lifecycle.draining_workers().iter().copied()).collect()
     }
 
-    /// Returns the number of active leases.
     #[must_use]
     pub fn active_leases(&self) -> usize {
         self.leases.count()

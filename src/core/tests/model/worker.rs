@@ -163,7 +163,6 @@ impl SimWorker {
         steps.extend((is_arbitrary && self.cancel_mode.is_some()).then_some(WorkerStep::EndCancelled));
     }
 
-    /// Returns whether this step of the process is a fault.
     pub(crate) fn is_process_fault(&self, step: WorkerStep) -> bool {
         let Some(process) = &self.process else { return false };
         match step {
