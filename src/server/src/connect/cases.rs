@@ -122,7 +122,6 @@ impl Cases {
         self.open_run.take_if(|_| self.is_ended && self.gathered.is_empty())
     }
 
-    /// Returns an open case.
     pub(super) fn open(&self, run: RequestNumber, uid: &str) -> Option<&OpenCase> {
         self.runs.get(&run)?.open.get(uid)
     }

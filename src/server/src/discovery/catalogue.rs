@@ -258,7 +258,6 @@ impl Catalogue {
         })
     }
 
-    /// Finds a test by uid.
     #[must_use]
     pub fn find(&self, uid: &str) -> Option<TestRef> {
         let hash = self.hasher.hash_one(uid);

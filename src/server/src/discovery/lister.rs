@@ -261,7 +261,7 @@ impl ProgramLister {
     }
 }
 
-/// Records a failure outside the program, so the error has to name the program.
+/// Records a failure that does not come from the program itself. The error message names the program.
 fn record_failure(catalogue: &mut Catalogue, program: usize, why: &str) {
     let path = &catalogue.programs()[program].source.program.path;
     let error = format!("failed to list the tests of {}: {why}", path.to_text());

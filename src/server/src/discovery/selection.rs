@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use super::{Catalogue, TestRef, add_fixture_tests};
 use heeler_config::filter::GraphQuery;
 
-/// Selection of tests.
 #[derive(Debug, Clone, Default)]
 pub struct TestSelection {
     /// Uids of the selected tests; `None` means all.

@@ -28,7 +28,7 @@ pub struct TestEntry {
     /// Length of the trailing part of `file` that the framework reports, if it does not report the whole
     /// path.
     reported_bytes: Option<NonZeroU16>,
-    /// From 1.
+    /// Line number, from 1.
     line: Option<NonZeroU32>,
     skip: Option<Arc<str>>,
     /// Many tests share trait names, but values are mostly unique.

@@ -52,7 +52,7 @@ pub(super) enum JobKind {
 /// A command from the session.
 pub(super) enum RequestCommand {
     Start(Box<RequestJob>),
-    /// Cancels the request with this id.
+    /// Cancels a request in progress.
     Cancel(RequestId),
     /// Stops all test processes. The sender is used once they have stopped.
     Pause(oneshot::Sender<()>),

@@ -24,7 +24,7 @@ impl FrontEnd for MutationFrontEnd {
         false
     }
 
-    /// One port serves all transports: a connection's first bytes tell which one it uses.
+    /// One port serves all transports: a connection's first bytes select its transport.
     fn port_service(
         &self,
         server: &ClientServer,

@@ -60,10 +60,10 @@ pub enum FirstMethod {
 /// Format of partial results in version 0.0.1-alpha.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProgressForm {
-    /// As specified.
+    /// A list of results, as specified.
     #[default]
     List,
-    /// As expected by a client that deviates from the specification.
+    /// An object, for a client that deviates from the specification.
     Object,
 }
 

@@ -14,13 +14,13 @@ use super::{
     workers::{PoolError, PoolEvent},
 };
 
-/// Data that clients are proven to have received from a dead process.
+/// Data that clients have provably received from a dead process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DeadSenderProof {
     /// For each run, the number of results (from a worker) or finish frames (from the watchdog) received over
     /// the process's own connection. This proof stays valid even if other processes die.
     pub(crate) own_streams: BTreeMap<RunKey, u64>,
-    /// The same for the main connection.
+    /// For each run, the number of results or finish frames received over the main connection.
     pub(crate) relayed: BTreeMap<RunKey, u64>,
     /// Directories of the runs whose completion the client has handled.
     pub(crate) completed: Vec<OsText>,
@@ -38,7 +38,7 @@ impl DeadSenderProof {
 
 pub(super) struct DeadSender {
     pub(super) sender: StreamSender,
-    /// Proof collected so far.
+    /// What is known so far about the data that clients have received.
     pub(super) proven: DeadSenderProof,
     /// Updates on main connections that clients may not have handled yet.
     pub(super) forwarded: Option<Arc<ForwardedUpdates>>,

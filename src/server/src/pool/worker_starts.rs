@@ -50,7 +50,8 @@ impl WorkerStarts {
         self.requests.retain(|user| matches!(user, WorkerUser::Run(_)));
     }
 
-    /// Returns a worker to start if fewer workers are starting than are requested, and fewer than `room`.
+    /// Returns a worker to start, unless as many workers are already starting as are requested, or as `room`
+    /// allows.
     pub(super) fn begin(&mut self, room: usize) -> Option<WorkerId> {
         if self.starting.len() >= self.requests.len().min(room) {
             return None;

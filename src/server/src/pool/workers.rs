@@ -63,10 +63,13 @@ pub(crate) enum PoolEvent {
     /// A worker has joined and is idle.
     WorkerReady,
     /// A worker requested by this user did not start.
-    WorkerNotStarted { worker: WorkerId, user: Option<WorkerUser>, error: String },
+    WorkerNotStarted {
+        worker: WorkerId,
+        user: Option<WorkerUser>,
+        error: String,
+    },
     /// A worker is blocked because its client stopped reading, or has been unblocked.
     WorkerBlocked,
-    /// A message from a worker.
     WorkerMessage(WorkerId, FromWorker),
     /// A worker is dead, and everything it had sent has been read.
     WorkerDied {
@@ -77,7 +80,6 @@ pub(crate) enum PoolEvent {
         /// worker's own connection.
         proven: DeadSenderProof,
     },
-    /// A message from the watchdog.
     WatchdogMessage(FromWatchdog),
     /// The watchdog died and was replaced. Its workers die with it.
     WatchdogReplaced {

@@ -95,7 +95,6 @@ impl SuiteRun {
         self.selected = selected;
     }
 
-    /// Returns the notifications for updates.
     pub(super) fn on_updates(&mut self, updates: &[TestUpdate], now: Instant) -> Vec<ServerNotification> {
         let mut out = Vec::new();
         for update in updates {
@@ -257,7 +256,7 @@ mod tests {
         SuiteRunEnd::Ended { stopped_by, failed_programs: 0 }
     }
 
-    /// Returns one word for each notification.
+    /// Returns a short summary of each notification.
     fn words(notifications: &[ServerNotification]) -> Vec<String> {
         let word = |one: &ServerNotification| match one {
             ServerNotification::StateChanged(state) => format!("state {}", u8::from(state.state)),

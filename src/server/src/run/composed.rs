@@ -45,7 +45,6 @@ impl ComposedRun {
         Ok(Self { plan, descriptions })
     }
 
-    /// Returns the selected tests.
     #[must_use]
     pub fn tests(&self) -> &[SelectedTest] {
         &self.plan.tests

@@ -64,7 +64,6 @@ pub struct ListingFacts {
     pub has_conflict: bool,
 }
 
-/// Limits of dumps.
 #[derive(Debug, Clone, Copy)]
 pub struct DumpLimits {
     /// Maximum size of one dump.
@@ -132,7 +131,6 @@ pub struct RunPlan {
     pub has_attachments_stream: bool,
 }
 
-/// Inputs of a run plan.
 pub(crate) struct RunPlanInputs<'a> {
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) selected: &'a [TestRef],

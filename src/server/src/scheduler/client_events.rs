@@ -24,7 +24,6 @@ pub(super) const QUEUE_CAPACITY: usize = 1024;
 /// causes only a handful of other events before the client has to respond.
 const RESERVED_CAPACITY: usize = 512;
 
-/// An event for a client.
 #[derive(Debug)]
 pub enum ClientEvent {
     /// The listing is done. Some programs may have failed to list.
@@ -57,7 +56,6 @@ pub enum ClientEvent {
     DebuggeeGone(DebuggeeLease),
 }
 
-/// A line for the client's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientLogLine {
     /// The test that the line concerns.

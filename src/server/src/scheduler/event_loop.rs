@@ -349,7 +349,7 @@ impl Scheduler {
     async fn start_workers(&mut self) {
         let slots = self.options.slots;
         let Some(pool) = &mut self.pool else { return };
-        // Requests of listings are recomputed each time.
+        // Listing requests are recomputed on each call, so remove the old ones.
         pool.clear_listing_requests();
         for (place, lister) in self.catalogues.listers() {
             let for_listing = lister.demand().wanted.0.min(slots).saturating_sub(lister.running_jobs());

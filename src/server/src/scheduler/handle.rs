@@ -92,7 +92,8 @@ pub struct DebuggeeLease {
 /// How updates of a client's runs reach the client.
 #[derive(Debug)]
 pub enum UpdateDelivery {
-    /// As frames of the test protocol, over workers' callback connections or the main connection.
+    /// Updates are sent as frames of the test protocol, over workers' callback connections or the main
+    /// connection.
     Frames {
         callback: Option<CallbackAddress>,
         main_connection: Outbox,
@@ -100,7 +101,7 @@ pub enum UpdateDelivery {
         main_barriers: MainBarriers,
         limits: DeliveryLimits,
     },
-    /// As events of the [`RunClient`], to be rendered by a session of any protocol.
+    /// Updates arrive as events of the [`RunClient`], to be rendered by a session of any protocol.
     Events,
 }
 

@@ -22,7 +22,7 @@ use crate::{
     pool::WorkerPool,
 };
 
-/// The catalogue of one list of programs.
+/// Test catalogue of a set of programs, shared by all clients that registered the same set.
 struct SharedCatalogue {
     /// The programs that clients registered, used to find the catalogue for further clients. After a build,
     /// the catalogue may contain different programs.
@@ -52,7 +52,7 @@ impl SharedCatalogue {
 enum AdoptedListings {
     /// Successful listings only. A program that could not be listed is tried again on each request.
     Succeeded,
-    /// Failures as well. Used for listings that were awaited.
+    /// Failed listings too, for programs whose listing this catalogue has waited for.
     Any,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct UnlistedPrograms {
 
 /// The next step for a listing request.
 pub(super) enum ListingNeed {
-    /// Nothing: all programs are listed.
+    /// All programs are listed.
     Nothing(Arc<Catalogue>),
     /// A listing that is in progress.
     InProgress,

@@ -71,9 +71,9 @@ pub struct VariantLimits {
 /// How many variants of a run are in progress at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VariantSlots {
-    /// As many as there are slots.
+    /// All slots run variants.
     All,
-    /// One after the other.
+    /// One variant at a time.
     One,
 }
 

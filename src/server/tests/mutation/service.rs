@@ -27,7 +27,6 @@ use tokio::{
 
 /// Timeout for events that are certain to happen.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-/// The number of mutants.
 pub(crate) const MUTANTS: usize = 4;
 
 /// Counts of the service's operations.

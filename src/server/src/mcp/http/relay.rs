@@ -36,10 +36,10 @@ const QUEUED_COMMANDS: usize = 256;
 /// fit is dropped.
 const QUEUED_MESSAGES: usize = 16;
 
-/// How a client wants to receive messages about its request.
+/// How a client receives the messages about its request.
 #[derive(Debug)]
 enum AnswerSink {
-    /// Only the answer.
+    /// Only the answer, as one JSON body.
     Message(oneshot::Sender<RelayedAnswer>),
     /// Progress and answer, as events.
     Events(mpsc::Sender<Bytes>),
@@ -212,7 +212,7 @@ impl Relaying {
                 biased;
                 line = self.inbox.next() => match line {
                     Ok(Some(PeerLine::Message(line))) => self.on_line(&line),
-                    // Does not occur, because all answers are short.
+                    // Cannot occur: the session's answers are shorter than the limit of a line.
                     Ok(Some(PeerLine::TooLong)) => {}
                     Ok(None) | Err(_) => break,
                 },

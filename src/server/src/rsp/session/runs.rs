@@ -82,7 +82,6 @@ pub(super) struct FinishedSelection {
     selected: Result<SelectedTests, String>,
 }
 
-/// An event of the runs.
 pub(super) enum SuiteRunEvent {
     /// An event of a suite's client; `None` if the scheduler is gone.
     Scheduler(usize, Option<ClientEvent>),
@@ -233,7 +232,7 @@ impl SuiteRuns {
             return Ok((Status::refusal(format!("unknown suite {id:?}")), Vec::new()));
         };
         if self.suites[place].run.is_none() {
-            // Some clients wait for a state change.
+            // Some clients wait for a change of state after a stop, even if no run is in progress.
             let stopped = ServerNotification::StateChanged(self.state_of(id));
             return Ok((Status::success(), vec![stopped]));
         }

@@ -64,13 +64,13 @@ impl RunDelivery {
         (!positions.is_empty()).then(|| ToWatchdog::StreamsHandled { run: run.clone(), positions })
     }
 
-    /// Adds delivery state to a finish request that contains everything due.
+    /// Completes a finish request with the delivery state: the route, and the workers whose results were
+    /// relayed.
     pub(super) fn finish_of(&self, finish: FinishRequest) -> FinishRequest {
         FinishRequest { is_relayed: self.must_finish_on_main, ..self.completion_of(finish) }
     }
 
-    /// Adds delivery state to a finish request that contains only the completion, for a client that is proven
-    /// to have received everything else.
+    /// Completes a finish request that contains only the completion, because the client has everything else.
     pub(super) fn completion_of(&self, finish: FinishRequest) -> FinishRequest {
         FinishRequest { relayed_workers: self.relayed_workers.iter().copied().collect(), ..finish }
     }

@@ -106,7 +106,7 @@ impl RunFindings {
                 let program = leases.program_of(lease);
                 self.leaks.extend(synthesized::leak_entry(plan, program, &tests, &processes));
             }
-            // Events that are not about results.
+            // These events contain no results.
             LeaseEvent::StoppedForDebugger { .. } | LeaseEvent::LaunchedByDebugger { .. } => {}
         }
         None
@@ -163,7 +163,6 @@ impl RunFindings {
         self.resource_usage.longest_starts.get(&program).copied()
     }
 
-    /// Returns the provisional results of a test.
     pub(super) fn provisional(&self, test: TestId) -> ProvisionalResults {
         self.provisional.get(&test).cloned().unwrap_or_default()
     }

@@ -24,7 +24,7 @@ pub struct RunOutcome {
     pub worker_deaths: usize,
     /// Number of programs that failed outside any test.
     pub failed_programs: usize,
-    /// How well the delivery of the completion to the client is proven.
+    /// How certain it is that the client has received the completion.
     pub proof: ProofLevel,
     /// `result` member of the response.
     pub result: RunResult,
