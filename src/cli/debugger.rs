@@ -78,7 +78,7 @@ pub(super) enum DebuggerAction {
     Attached(DebuggeeWaiting),
     /// No debugger has attached to the test, for this reason.
     Failed(DebuggeeWaiting, String),
-    /// The debugger has exited and the terminal is ours again.
+    /// The debugger has exited, and Heeler controls the terminal again.
     TerminalReturned,
 }
 

@@ -240,7 +240,7 @@ impl FilterProxy {
         Ok(())
     }
 
-    /// Drops bytes that nobody reads, and closes the server's standard input once everything is written.
+    /// Drops bytes whose reader is gone, and closes the server's standard input once everything is written.
     fn drop_unwritable(&mut self) {
         if self.to_server.is_none() {
             self.queued.to_server.clear();

@@ -110,7 +110,7 @@ fn announce(front_end: &dyn FrontEnd, bound: SocketAddr) {
         }
         Announcement::Output(line) => {
             let mut stdout = std::io::stdout();
-            // A closed pipe means that nobody reads the line.
+            // If the pipe is closed, no process reads the line.
             let _closed = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
         }
     }

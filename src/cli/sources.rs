@@ -107,14 +107,14 @@ impl NamedSources {
     }
 }
 
-/// Moves each word of the command line that names tests of a source to that source's arguments: a directory
+/// Moves each command-line argument that names tests of a source to the arguments of that source: a directory
 /// with a project, a file or node id of pytest, a Go package, a .NET assembly. The other words stay programs.
 /// Also returns requests for words that no argument of their source can take.
 fn assign_words(arguments: &ProgramArguments) -> (ProgramArguments, Vec<SourceRequest>) {
     let mut assigned = ProgramArguments { programs: Vec::new(), ..arguments.clone() };
     let mut requests = Vec::new();
     for word in &arguments.programs {
-        // A named framework means that the words are programs.
+        // With `--framework`, all arguments are programs.
         if arguments.framework.is_some() || is_ctest_folder(word) {
             assigned.programs.push(word.clone());
             continue;

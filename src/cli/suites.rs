@@ -101,7 +101,7 @@ mod tests {
     const SUITES: &str = "[[suite]]\nname = \"unit\"\nprograms = [\"build/*_test\"]\n\
         [[suite]]\nname = \"net\"\ncargo = \"net\"\n[[suite]]\nname = \"net-go\"\ngo = \"./...\"\n";
 
-    /// Returns the names of the suites that `heeler run` with these words builds, or the error.
+    /// Returns the names of the suites that `heeler run` with these arguments builds, or the error.
     fn chosen(config: Config, words: &[&str]) -> Result<Vec<String>, String> {
         let words = ["heeler", "run"].iter().chain(words).map(std::ffi::OsString::from).collect();
         let CliCommand::Run(arguments) = parse(words).unwrap() else { panic!("another command") };

@@ -19,7 +19,6 @@ use crate::{
     tools::find_tool,
 };
 
-/// Result of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CargoBuildResult {
     /// The test programs, sorted by suite.

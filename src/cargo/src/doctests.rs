@@ -217,7 +217,6 @@ impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
     }
 }
 
-/// Output of rustdoc.
 pub struct RustdocOutput {
     pub stdout: Vec<u8>,
     /// The end of standard error.

@@ -212,7 +212,7 @@ pub(super) fn output_timing() -> impl TypedValueParser<Value = OutputTiming> {
     one_of(&OutputTiming::WORDS)
 }
 
-/// Returns a parser of these words, which the help lists.
+/// Returns a parser that accepts these values. The help lists them.
 fn one_of<T>(words: &'static [(&'static str, T)]) -> impl TypedValueParser<Value = T>
 where
     T: Copy + Send + Sync,

@@ -10,7 +10,7 @@ use super::{foreign_filters as filters, libtest_arguments::LibtestArguments, oth
 /// The translation of an option of another tool.
 #[derive(Clone, Copy)]
 enum Translation {
-    /// These words, without a value.
+    /// These arguments, without a value.
     Words(&'static [&'static str]),
     /// This option, with the value unchanged.
     Renamed(&'static str),

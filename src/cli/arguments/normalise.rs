@@ -99,8 +99,8 @@ impl OwnOptions {
         self.command.get_arguments().find(|argument| !argument.is_positional() && is_named(argument))
     }
 
-    /// Returns the words of an option of Heeler, including a value in the next word; `None` if the command
-    /// has no such option.
+    /// Returns an option of Heeler and its value, which may be the next argument; `None` if the command has
+    /// no such option.
     fn take<'w>(
         &self,
         word: &OsStr,
@@ -191,7 +191,7 @@ impl EditorCommandLine {
     }
 
     /// Handles `--server [jsonrpc]` and `--list-tests [text|json]`. Only known values are consumed, because
-    /// the next word may be a program.
+    /// the next argument may be a program.
     fn parse_mode<'w>(
         &mut self,
         named: NamedOption,
@@ -232,7 +232,7 @@ impl EditorCommandLine {
         Ok(())
     }
 
-    /// Skips an unknown option and all words up to the next option, as test applications parse them.
+    /// Skips an unknown option and all arguments up to the next option, as test applications parse them.
     fn skip_unknown_option<'w>(
         &mut self,
         word: &OsStr,

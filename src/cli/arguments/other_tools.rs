@@ -104,7 +104,7 @@ const OPTIONS_OF_PROCESSES: [(&str, &str); 20] = [
 const RUN_COMMANDS: [&str; 5] = ["test", "t", "nextest", "ctest", "check"];
 
 /// Adds a suggestion to the parser's error if it concerns an option or command of another tool, or an option
-/// that may be meant for the test programs. `words` is the command line.
+/// that may be meant for the test programs. `words` are the arguments of the command line.
 pub(super) fn with_own_form(mut error: Error, words: &[OsString]) -> Error {
     let hint = match error.kind() {
         ErrorKind::UnknownArgument => {
@@ -221,7 +221,7 @@ fn filled(form: &str, name: &str, words: &[OsString]) -> String {
     form.replace("{option}", name).replace("{}", &value.replace('\'', r"'\''"))
 }
 
-/// Returns an option's value: joined by `=`, directly after a short option, or the next word.
+/// Returns an option's value: joined by `=`, directly after a short option, or the next argument.
 fn value_of(name: &str, words: &[OsString]) -> Option<String> {
     let is_whole = |word: &OsString| {
         word.to_string_lossy().strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))

@@ -272,7 +272,7 @@ fn agents_are_served_without_a_transport() {
     assert_eq!(agent.served.programs.programs, [Path::new("a"), Path::new("b")]);
     assert_eq!(agent.served.programs.program_args, ["x"]);
     assert!(serve("mcp --stdio").is_stdio && !serve("mcp --port 7").is_stdio);
-    // After a transport, the word is a program.
+    // After a transport, the argument is a program.
     assert_eq!(serve("--stdio mcp").protocol, None);
 }
 

@@ -282,7 +282,8 @@ fn arguments(
         args.extend(["--run".into(), list_file(dir, "run", run.iter())?]);
     }
     match &cases.known_failing {
-        // The judge rejects a pattern that matches no case of the run, so known failures are passed by name.
+        // The judge rejects a pattern that matches no case of the run, so known failures are passed by name,
+        // and only if there are any.
         Some(names) if names.is_empty() => {}
         Some(names) => {
             args.extend(["--known-failing".into(), list_file(dir, "known-failing", names.iter())?])

@@ -42,7 +42,7 @@ pub(super) struct CaseList {
     pub(super) known_failing: BTreeSet<String>,
     /// Cases known to be flaky, by the user's patterns.
     pub(super) known_flaky: BTreeSet<String>,
-    /// Cases that the user's patterns leave out.
+    /// Cases that `--skip` excludes.
     left_out: BTreeSet<String>,
 }
 

@@ -140,8 +140,8 @@ pub(super) fn outcome_style(outcome: Outcome) -> Style {
     }
 }
 
-/// Returns a result's label, which is its first column. A crash is labelled with its signal, or with the word
-/// of the runtime that ended the process: the most specific information.
+/// Returns a result's label, which is its first column. A crash is labelled with its signal, or with the term
+/// of the language's runtime, such as `PANIC`.
 pub(super) fn result_label(record: &TestReport) -> String {
     let detail = record.detail.as_deref();
     let label = match record.outcome {

@@ -25,7 +25,6 @@ pub(crate) struct RunHead {
     pub filtered: usize,
     /// Number of programs with selected tests.
     pub programs: usize,
-    /// Number of workers.
     pub workers: usize,
     /// Durations in earlier runs, by uid; may be empty. A test without one is assumed to take the median
     /// time.

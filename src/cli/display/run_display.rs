@@ -98,7 +98,8 @@ impl RunDisplay {
         self.flush(now);
     }
 
-    /// Shows programs whose tests are listed but not run. `filtered` of their tests are not selected.
+    /// Shows programs whose tests are listed but not run. `filtered`: number of their tests that are not
+    /// selected.
     pub(crate) fn show_listed_programs(
         &mut self,
         programs: &[ProgramTestCount],

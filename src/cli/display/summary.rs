@@ -24,7 +24,7 @@ pub(crate) struct SummaryExtras {
     pub slowest: Option<usize>,
     /// Problems that did not change any result.
     pub problems: Vec<String>,
-    /// Files that were written: description and path.
+    /// Report files that were written: description and path of each.
     pub files: Vec<(String, String)>,
     /// Commands that show or run what a brief display omits.
     pub commands: Vec<String>,

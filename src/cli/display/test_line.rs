@@ -16,7 +16,7 @@ use heeler_report::{
 
 /// Maximum number of lines shown of each output, half from its beginning and half from its end.
 const SECTION_LINES: usize = 400;
-/// The same for a coding agent, which can ask for more.
+/// Maximum number of lines shown of each output to a coding agent, which can request the rest.
 const BRIEF_SECTION_LINES: usize = 60;
 /// Maximum number of lines of a short output. A message contained in a short output is not printed
 /// separately.

@@ -26,7 +26,7 @@ pub(in crate::cli) struct FoundProject {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) enum Sighting {
     Project(Box<FoundProject>),
-    /// Tests that are not run; the text says why, and what to do.
+    /// Tests that are not run, with the reason and what to do.
     Unusable(String),
 }
 
@@ -86,7 +86,7 @@ pub(in crate::cli) fn names_in(dir: &Path) -> Vec<String> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::cli) struct FoundProjects {
     pub(in crate::cli) projects: Vec<FoundProject>,
-    /// One line for each thing that looks like tests and is not run.
+    /// One line for each project whose tests are not run, with the reason.
     pub(in crate::cli) unusable: Vec<String>,
 }
 

@@ -28,7 +28,7 @@ const GO: &str = "go";
 const MODULE: &str = "go.mod";
 /// All packages of the working directory's module.
 const ALL_PACKAGES: &str = "./...";
-/// Separates a request's packages from the arguments for go.
+/// Separates packages from arguments for go in a request's arguments.
 const ARGUMENTS_FOLLOW: &str = "--";
 /// First minor version of Go whose `go test -c` can build several packages at once.
 const FIRST_VERSION_FOR_SEVERAL: u32 = 21;

@@ -23,8 +23,8 @@ pub(super) trait TestSource: Sync {
     /// not named.
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>>;
 
-    /// Takes a word of the command line that names tests of this source, such as `tests/test_io.py`, and adds
-    /// it to the source's arguments.
+    /// Checks whether a command-line argument names tests of this source, such as `tests/test_io.py`, and if
+    /// so adds it to the source's arguments.
     fn take_word(&self, _word: &Path, _arguments: &mut ProgramArguments) -> WordUse {
         WordUse::Other
     }
@@ -46,21 +46,21 @@ pub(super) trait TestSource: Sync {
     ) -> Result<Vec<TestProgram>, SourcesError>;
 }
 
-/// Use of a word of the command line by a source.
+/// How a source uses a command-line argument.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WordUse {
-    /// The word names nothing of this source.
+    /// The argument does not name tests of this source.
     Other,
-    /// The word is among the source's arguments.
+    /// The source has added the argument to its own.
     Taken,
-    /// The word needs a request of its own.
+    /// The argument names tests that need a separate request.
     Request(SourceRequest),
 }
 
 /// Receives a label and a text about the current build step, for the display.
 pub(super) type PhaseDisplay<'a> = &'a mut dyn FnMut(&str, &str);
 
-/// Origin of a request for a source.
+/// Context in which a source resolves a request.
 pub(super) struct SourceContext<'a> {
     pub(super) config: &'a Config,
     /// The suite; `None` for a request from the command line.

@@ -134,7 +134,7 @@ struct FoldedProgram {
     names: HashSet<String>,
 }
 
-/// Environment of the CTest tests.
+/// Lookup functions for environment variables and for the frameworks of programs.
 pub(super) struct Surroundings<'a> {
     /// Returns the value of an environment variable.
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
