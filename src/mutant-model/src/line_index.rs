@@ -16,7 +16,6 @@ impl LineIndex {
         Self { starts: std::iter::once(0).chain(ends).collect() }
     }
 
-    /// Returns the position of a byte of the text.
     pub fn position(&self, text: &str, byte: usize) -> Position {
         let line = self.starts.partition_point(|&start| start as usize <= byte) - 1;
         let before = &text[self.starts[line] as usize..byte];

@@ -13,11 +13,11 @@ pub struct Configuration {
 /// Which builds contain a piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// Part of the product.
+    /// The code is part of the product.
     Product,
-    /// Part of test builds only.
+    /// Only test builds contain the code.
     TestOnly,
-    /// In no build of this configuration.
+    /// No build of this configuration contains the code.
     Absent,
 }
 

@@ -47,7 +47,7 @@ pub struct Rollback {
 }
 
 impl Rollback {
-    /// Begins with all mutants that may be tested, each with the index of its function in the same source.
+    /// Starts with all mutants that may be tested, each with the index of its function in the same source.
     pub fn new(mutants: impl IntoIterator<Item = (MutantKey, usize)>) -> Self {
         let mutants =
             mutants.into_iter().map(|(key, function)| (key, FunctionKey { source: key.source, function }));

@@ -40,7 +40,7 @@ pub struct KeptTest {
 /// The tests of an earlier run whose baseline is still valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptBaseline {
-    /// By uid.
+    /// Baseline of each test, by uid.
     tests: BTreeMap<String, KeptTest>,
     /// Time of a process outside of its tests, by suite.
     starts: BTreeMap<String, Duration>,
@@ -54,7 +54,7 @@ pub struct KeptBaseline {
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramUids<'a> {
     pub suite: &'a str,
-    /// In listing order.
+    /// Uids in listing order.
     pub uids: &'a [String],
 }
 

@@ -95,7 +95,7 @@ struct MutantProgress {
     failures: u32,
     /// Consecutive ends by a signal that another process may have sent.
     signals: u32,
-    /// Ends of unknown cause.
+    /// Number of processes that ended for an unknown reason.
     unknown: u32,
     /// Flaky tests that failed and then passed.
     dismissed: Vec<String>,
@@ -108,7 +108,7 @@ struct MutantProgress {
 #[derive(Debug)]
 pub struct MutationRun<'a> {
     baseline: &'a Baseline,
-    /// Ordered by number.
+    /// Mutants ordered by number.
     mutants: Vec<RunMutant>,
     /// Indices of mutants whose next process is due.
     waiting: VecDeque<usize>,

@@ -85,7 +85,7 @@ pub struct Coverage {
     /// Lists share tails, and mutants at one place share a list. Otherwise memory would grow with tests
     /// times mutants.
     lists: Vec<ReachedList>,
-    /// By mutant number.
+    /// List of each mutant, by mutant number; `None` if nothing reaches the mutant.
     by_mutant: Vec<Option<ListIndex>>,
 }
 
@@ -243,11 +243,11 @@ pub struct MutantPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
     pub program: usize,
-    /// In framework order.
+    /// Indices of the tests, in framework order.
     pub tests: Vec<usize>,
-    /// Allowed hits of the mutant's place.
+    /// Maximum number of hits of the mutant's place.
     pub hit_limit: u64,
-    /// Allowed hits of all places together.
+    /// Maximum number of hits of all places together.
     pub step_limit: u64,
     /// Idle timeout. Doubled when the mutant is confirmed alone.
     pub silence: Duration,

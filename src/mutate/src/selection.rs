@@ -40,7 +40,7 @@ enum PathPattern {
 
 impl SourceSelection {
     /// Parses paths and globs, absolute or relative to `directory`, each with an optional range. A leading
-    /// `!` excludes what the word matches.
+    /// `!` excludes the sources that match.
     ///
     /// # Errors
     /// A glob or range is invalid.
@@ -81,7 +81,7 @@ impl SourceSelection {
         self.included.is_empty() && self.excluded.is_empty()
     }
 
-    /// Returns the selection words that match none of these sources.
+    /// Returns the selections that match none of these sources.
     pub fn unmatched<'a>(&self, sources: impl Iterator<Item = &'a Path> + Clone) -> Vec<String> {
         let is_unmatched = |place: &&SelectedPlace| !sources.clone().any(|path| place.path.is_match(path));
         self.included.iter().filter(is_unmatched).map(|place| place.word.clone()).collect()

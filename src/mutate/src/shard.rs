@@ -7,7 +7,7 @@ use heeler_mutant_model::MutantId;
 /// One shard of the mutants. A mutant stays in its shard when other mutants are added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MutantShard {
-    /// From 1.
+    /// Number of this shard, from 1.
     number: u32,
     count: NonZeroU32,
 }

@@ -17,7 +17,7 @@ const FOREIGN_SIGNALS: [&str; 5] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "S
 /// How a process with a mutant ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
-    /// All of its tests passed.
+    /// All tests of the process passed.
     Passed,
     /// A test failed, or the process died in it.
     Failed { test: String, reason: String },

@@ -27,7 +27,6 @@ pub struct TreeCopyError {
     source: io::Error,
 }
 
-/// A tree and its copy.
 #[derive(Debug)]
 pub struct TreeCopy<'a> {
     pub original: &'a Path,

@@ -21,7 +21,7 @@ pub enum MutateError {
     Selection(SelectionError),
     #[error(transparent)]
     Source(ReadSourceError),
-    /// A selection word that matches nothing is probably a typo.
+    /// A selection that matches nothing is probably a typo.
     #[error("no source of the project matches \"{word}\"")]
     Unmatched { word: String },
     #[error("cannot compare with \"{reference}\"")]

@@ -143,7 +143,7 @@ impl MutantSearch {
             }
             None => None,
         };
-        // Reject selection words that match no source of either kind.
+        // Reject selections that match no source of either kind.
         let sources = served.iter().flat_map(|found| found.sources());
         let mut paths: Vec<PathBuf> = sources.map(|(path, _)| project.root.join(&*path)).collect();
         paths.extend(project.served.iter().flat_map(|project| project.named_sources(&selection)));
@@ -165,7 +165,7 @@ impl MutantSearch {
 /// neither below the directory nor a parent of it.
 fn relative_path(path: &Path, directory: &Path) -> Option<String> {
     let end = if path.is_dir() { "/" } else { "" };
-    // A parent directory includes the whole directory.
+    // A selected parent directory includes the whole directory.
     let below = if directory.starts_with(path) { Ok(Path::new("")) } else { path.strip_prefix(directory) };
     Some(format!("{}{end}", below.ok()?.to_string_lossy()))
 }

@@ -6,13 +6,12 @@ use heeler_mutant_model::MutantResult;
 
 use crate::unfinished::Unfinished;
 
-/// A request of the observer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObserverRequest {
     End(Unfinished),
-    /// Ctrl-Z.
+    /// The user pressed Ctrl-Z.
     Pause,
-    /// The display is due for an update.
+    /// The display must be redrawn.
     Tick,
 }
 

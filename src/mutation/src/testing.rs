@@ -30,7 +30,7 @@ const WRITTEN_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct TestedMutants {
-    /// In order of completion.
+    /// Results in order of completion.
     pub(crate) results: Vec<MutantResult>,
     /// Number of verdicts reused from earlier runs.
     pub(crate) kept: usize,
@@ -57,7 +57,7 @@ pub(crate) struct MutantTesting<'a> {
 struct TestNames {
     /// Uids of all tests, program by program.
     uids: Arc<[Arc<str>]>,
-    /// Stable names of the same tests.
+    /// Names of the same tests, stable between runs.
     kept: Vec<Arc<str>>,
     /// Index of each program's first test.
     first_of_program: Vec<usize>,

@@ -29,7 +29,6 @@ pub struct ErrorSpan {
     pub is_primary: bool,
 }
 
-/// A compiler error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompilerError {
     pub code: Option<String>,

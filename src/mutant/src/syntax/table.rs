@@ -73,10 +73,10 @@ impl Gate {
     }
 }
 
-/// Evaluation of a declaration's values.
+/// Evaluator of a declaration's values: the compiler or the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evaluation {
-    /// Like any other code.
+    /// Compiler or program, as for any other code.
     Usual,
     /// The program. The guard must prevent the compiler from evaluating it.
     Program,

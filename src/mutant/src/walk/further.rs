@@ -17,7 +17,7 @@ impl NodeMutants<'_, '_> {
         if has_condition || node.has_error() || self.is_for_everything(node) || !self.has_default(node) {
             return;
         }
-        // The arm's attributes are its children.
+        // In the syntax tree, an arm's attributes are its children.
         let mut scope = self.scope.clone();
         let mut cursor = node.walk();
         for attribute in node.children(&mut cursor).filter(|one| self.source.role(*one) == Role::Attribute) {

@@ -165,7 +165,7 @@ impl NodeMutants<'_, '_> {
             };
             let mut bytes = facts.body.byte_range();
             if self.source.syntax.is_indented {
-                // After the docstring.
+                // Insert after the docstring.
                 bytes.start = insert_at;
             }
             let change = Change::new(&bytes, replacement);

@@ -196,7 +196,7 @@ mod tests {
             ("a /* /* \n */ b */ + 'b: {\n}", "a   + 'b: { }"),
             ("'\\u{41}' == '\u{e9}'\n", "'\\u{41}' == '\u{e9}' "),
             ("{ #[a]\n f() }", "{ #[a]  f() }"),
-            // The line break must stay.
+            // This line break must stay.
             ("br\"\n\" +\n 1", "br\"\n\" +\n 1"),
         ] {
             assert_eq!(on_one_line(code, Lexis::Rust), expected);

@@ -29,7 +29,7 @@ pub(super) const LISTING: &str = "listing";
 
 /// Variable with the number of the test that a multi-test program runs.
 pub(super) const TEST_NUMBER: &str = "RUSTDOC_DOCTEST_RUN_NB_TEST";
-/// Variable with the program that a multi-test program starts for each test.
+/// Environment variable that names the program to start for each test, if several tests share a program.
 const TEST_PROGRAM: &str = "RUSTDOC_DOCTEST_BIN_PATH";
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 

@@ -80,9 +80,9 @@ fn prefix(package: &Path, project: &Path) -> String {
 pub(super) struct StrykerMutants {
     /// The package's directory relative to the project, with a trailing `/`; empty if they are the same.
     prefix: String,
-    /// By mutant path.
+    /// Sources by mutant path.
     sources: BTreeMap<Arc<str>, StrykerSource>,
-    /// Sorted by position within each source.
+    /// Mutants sorted by position within each source.
     mutants: Vec<SelectableMutant>,
     /// Whether only part of the package was searched, so other sources may have mutants.
     is_part: bool,
