@@ -73,7 +73,7 @@ pub enum ClientEvent {
         run_id: String,
         /// Connection that reported the update.
         source: EventSource,
-        /// The update.
+        /// Update that arrived after the completion.
         late: LateUpdate,
     },
     /// A log message for people.
@@ -84,7 +84,7 @@ pub enum ClientEvent {
         node_uid: Option<String>,
         /// Severity.
         level: LogLevel,
-        /// The message.
+        /// Text of the message.
         message: String,
     },
     /// The server requests a debugger for a test process that is stopped before its first instruction. The

@@ -12,14 +12,14 @@ pub enum QuantityError {
     #[error("\"{number}\" has no unit; the units are {units}")]
     NoUnit {
         number: String,
-        /// All units.
+        /// Names of all units, for the message.
         units: &'static str,
     },
     /// A unit that does not exist.
     #[error("unknown unit \"{unit}\"; the units are {units}")]
     UnknownUnit {
         unit: String,
-        /// All units.
+        /// Names of all units, for the message.
         units: &'static str,
     },
     /// A part that does not begin with a number.

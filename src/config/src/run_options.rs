@@ -18,7 +18,6 @@ use super::{
     notation::{Count, Flag, Notation, NotationError, Number, TextArray, WrittenValue},
 };
 
-/// Options of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunOptions {
     /// Number of worker slots, limited to the server's number of slots.

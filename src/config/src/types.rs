@@ -102,7 +102,7 @@ pub enum FailLimit {
 /// The effect of the first failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailFast {
-    /// All tests run.
+    /// Failures do not stop the run.
     Off,
     /// Running tests finish, and the rest is not run.
     Wait,
@@ -178,11 +178,11 @@ impl FinalStatusLevel {
 /// When the output of a test is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputTiming {
-    /// With the test's result.
+    /// Printed with the test's result.
     Immediate,
     /// With the test's result, and again at the end of the run.
     ImmediateFinal,
-    /// At the end of the run.
+    /// Printed at the end of the run.
     Final,
     Never,
 }
@@ -212,12 +212,12 @@ impl OutputTiming {
 /// How to treat tests that their framework would skip (`#[ignore]`, `DISABLED_`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RunIgnored {
-    /// Skip them.
+    /// Ignored tests are skipped.
     #[default]
     Default,
-    /// Run only them.
+    /// Only ignored tests run.
     Only,
-    /// Run all tests.
+    /// Ignored tests run like all others.
     All,
 }
 
@@ -255,7 +255,6 @@ impl TimeLimit {
 pub enum FlakyResult {
     /// Passes, and is counted as flaky.
     Pass,
-    /// Fails.
     Fail,
 }
 

@@ -132,7 +132,6 @@ impl<T: BodyTransform> Body for TransformedBody<T> {
     }
 }
 
-/// Error of reading a body.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadBodyError {
     #[error("read a body: it exceeds {limit} bytes")]

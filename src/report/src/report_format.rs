@@ -88,7 +88,6 @@ pub enum ReportError {
     Io(#[from] std::io::Error),
 }
 
-/// Returns the format with this name.
 #[must_use]
 pub fn find_report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORT_FORMATS.iter().copied().find(|format| format.name == name)

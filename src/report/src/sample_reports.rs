@@ -11,7 +11,6 @@ pub(super) fn report(name: &str, outcome: Outcome) -> TestReport {
     result_report(name, TestResult::new(outcome))
 }
 
-/// Returns the report of a test with an outcome and its reason.
 pub(super) fn reason_report(name: &str, outcome: Outcome, reason: &str) -> TestReport {
     result_report(name, TestResult::with_reason(outcome, reason))
 }

@@ -19,7 +19,7 @@ pub struct TestReport {
     pub uid: String,
     /// Name of the suite, if the node has one; shared between the records of a suite.
     pub suite: Option<Arc<str>>,
-    /// Display name, only if it says more than the name.
+    /// Display name, only if it has more information than the name.
     pub display: Option<String>,
     /// Class and name in JUnit reports, if they differ from suite and name.
     pub report_name: Option<Box<ReportName>>,
@@ -136,7 +136,6 @@ impl TestReport {
         without_suite(&self.uid, self.suite.as_deref())
     }
 
-    /// Returns the name to display.
     #[must_use]
     pub fn shown_name(&self) -> &str {
         self.display.as_deref().unwrap_or_else(|| self.name())

@@ -39,7 +39,7 @@ pub struct EarlierRun {
 /// State of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EarlierRunState {
-    /// In progress; its coordinator is alive.
+    /// The run is in progress, and its coordinator is alive.
     Running {
         /// Number of tests with a result.
         settled: usize,

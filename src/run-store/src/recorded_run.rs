@@ -31,7 +31,6 @@ use super::{
 pub struct RecordedRun {
     /// Manifest with the selected tests.
     pub manifest: Manifest,
-    /// Ownership of the run.
     pub ownership: RunOwnership,
     /// End record; `None` if the run was interrupted.
     pub end: Option<Box<RunEnd>>,
@@ -58,7 +57,6 @@ pub struct RecordedProcess {
     pub end: Option<ProcessEnd>,
 }
 
-/// A recorded result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RecordedResult {
     Test(RecordedTestResult),
@@ -76,7 +74,6 @@ impl RecordedResult {
     }
 }
 
-/// Recorded result of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedTestResult {
     pub test: TestId,

@@ -32,7 +32,7 @@ impl std::str::FromStr for RerunSelector {
 }
 
 impl RerunSelector {
-    /// Returns the word that names the run.
+    /// Returns the run to resolve: `latest`, or the run that the user named.
     #[must_use]
     pub fn run_word(&self) -> &str {
         match self {

@@ -1,13 +1,12 @@
-//! Resolves a run from the word that a user writes.
+//! Resolves the run that a user names.
 
 use super::{EarlierRun, RunOwnership};
 
-/// Word that names the newest run.
+/// Name of the newest run.
 pub(super) const LATEST: &str = "latest";
 /// Maximum number of candidates shown for an ambiguous id.
 const MAX_SHOWN_CANDIDATES: usize = 5;
 
-/// Error of resolving a run.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ResolveRunError {
     /// There are no runs.
@@ -42,8 +41,8 @@ pub enum ResolveRunError {
     },
 }
 
-/// Returns the run that a word names: `latest`, the beginning of an id, or a directory's name. `latest`
-/// ignores copies, and runs that died before writing their manifest.
+/// Returns the run with this name: `latest`, the beginning of an id, or a directory's name. `latest` ignores
+/// copies, and runs that died before writing their manifest.
 ///
 /// # Errors
 /// No run matches, or several runs match.

@@ -88,7 +88,7 @@ fn find_socket(books: &mut File, here: SocketAddr, there: SocketAddr) -> io::Res
 /// everything else is in native order.
 fn diag_request(here: SocketAddr, there: SocketAddr) -> Vec<u8> {
     let mut body = vec![family(here), libc::IPPROTO_TCP as u8, 0, 0];
-    // Any state.
+    // Request sockets in any state.
     body.extend(u32::MAX.to_ne_bytes());
     body.extend(here.port().to_be_bytes());
     body.extend(there.port().to_be_bytes());

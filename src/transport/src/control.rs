@@ -149,7 +149,6 @@ pub struct ControlReceiver {
 /// A packet of a control connection, or the silence of its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchedPacket<T> {
-    /// A packet.
     Packet(ReceivedPacket<T>),
     /// Nothing has arrived for too long, not even a heartbeat, and the sender is stopped. The connection
     /// stays usable.

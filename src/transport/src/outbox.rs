@@ -30,7 +30,6 @@ pub struct LinkClosed {
 pub enum TrySendError {
     /// The queue is full. Contains the rejected frame.
     Full(Bytes),
-    /// The link is closed.
     Closed(LinkClosed),
 }
 
@@ -272,7 +271,7 @@ impl OutboxShared {
         self.permits.add_permits(frame_cost(frame) as usize);
     }
 
-    /// Ends writing and wakes all waiting tasks. Only the first end counts.
+    /// Ends writing and wakes all waiting tasks. Later calls have no effect.
     pub(crate) fn end_writing(&self, end: WriteEnd) {
         {
             let mut queue = self.lock();

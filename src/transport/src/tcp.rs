@@ -77,7 +77,7 @@ pub enum UntrustedPeer {
 /// Policy for a peer whose user the system does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownPeerPolicy {
-    /// Trust the peer, because there is other proof, or proof was never required.
+    /// Trust the peer, because something else identifies it, or no identification is required.
     Trust,
     /// Reject the peer.
     Refuse,

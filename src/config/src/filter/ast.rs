@@ -9,11 +9,11 @@ use heeler_core::Outcome;
 pub enum BoolExpr<L> {
     /// A single condition.
     Leaf(L),
-    /// Holds when the inner expression does not.
+    /// True if the inner expression is false.
     Not(Box<Self>),
-    /// Holds when all parts hold. At least two parts.
+    /// True if all parts are true. At least two parts.
     And(Vec<Self>),
-    /// Holds when any part holds. At least two parts.
+    /// True if any part is true. At least two parts.
     Or(Vec<Self>),
 }
 

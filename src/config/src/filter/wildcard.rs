@@ -1,11 +1,9 @@
 //! The wildcards `*` and `?`. No glob crate is used, because test names often contain `[`, `{` and `/`, which
 //! must be literal.
 
-/// A pattern with wildcards.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WildcardPattern(pub(super) Vec<PatternPart>);
 
-/// A part of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternPart {
     /// A literal character.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Verdicts of the suite.
+/// Verdicts and totals printed by `connectconformance`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JudgeReport {
     /// Cases that did not simply pass, by name.

@@ -87,7 +87,6 @@ pub fn decode_response(bytes: &[u8]) -> Result<ClientResponse, MessageError> {
     Ok(ClientResponse::decode(bytes)?)
 }
 
-/// Encodes a response.
 #[must_use]
 pub fn encode_response(response: &ClientResponse) -> Vec<u8> {
     response.encode_to_vec()

@@ -32,10 +32,7 @@ pub enum ToGuard {
     /// [`FromGuard::Dumped`].
     Dump,
     /// Sends a signal to the test process itself, whose runtime then prints its stack traces.
-    ReportStacks {
-        /// Signal number.
-        signal: i32,
-    },
+    ReportStacks { signal: i32 },
     /// Continues a process that is stopped before its first instruction, without tracing, because it belongs
     /// to a debugger.
     ContinueUntraced,
@@ -139,7 +136,7 @@ pub enum FromGuard {
         /// System error, such as `exec: No such file or directory`.
         error: String,
     },
-    /// Answers [`ToGuard::Pause`].
+    /// Answer to [`ToGuard::Pause`].
     Paused,
     /// A process that should be traced is not, so a crash shows only in its exit status. Sent at most once.
     Untraced {
@@ -154,9 +151,9 @@ pub enum FromGuard {
         /// Symbolized stack trace of the thread that called `exit`.
         stack: String,
     },
-    /// Answers [`ToGuard::Sample`].
+    /// Answer to [`ToGuard::Sample`].
     Sampled(TreeSample),
-    /// Answers [`ToGuard::Dump`].
+    /// Answer to [`ToGuard::Dump`].
     Dumped(HangReport),
     /// The process is stopped before its first instruction, as its command requires.
     StoppedAtStart {
@@ -178,7 +175,6 @@ pub struct CrashReport {
     pub command: String,
     /// Whether this is the test process itself, not a descendant.
     pub is_root: bool,
-    /// Signal number.
     pub signal: i32,
     /// `si_code`. Above 0, the kernel raised the signal because of the thread's own action. Otherwise a
     /// program sent it.
@@ -206,7 +202,6 @@ pub struct CrashReport {
     pub soft_errors: Vec<String>,
 }
 
-/// Thread that crashed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CrashedThread {
     /// Thread id; equal to the process id for the main thread.
@@ -218,7 +213,6 @@ pub struct CrashedThread {
 /// Signal that the kernel raised because of a thread's own action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SignalFault {
-    /// Signal number.
     pub signal: i32,
     /// `si_code` of the signal.
     pub code: i32,

@@ -126,7 +126,7 @@ pub enum ProofLevel {
     /// The client answers no barriers, but its kernel acknowledged every byte. The client may not have read
     /// them.
     Delivered,
-    /// Nothing is proven.
+    /// It is not known what the client has received.
     None,
 }
 

@@ -167,7 +167,7 @@ pub enum FromWatchdog {
         /// Number of the signal that killed the worker.
         signal: Option<i32>,
     },
-    /// Answers [`ToWatchdog::ReadJournal`].
+    /// Answer to [`ToWatchdog::ReadJournal`].
     Journal {
         run: RunKey,
         /// Worker whose journal was read.

@@ -303,7 +303,6 @@ pub struct TestGroup {
     pub line: Option<u32>,
 }
 
-/// Test of a lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeasedTest {
     pub test: TestId,
@@ -347,14 +346,14 @@ pub struct LeasedTest {
 pub enum FromWorker {
     /// The tests of a program.
     Discovered {
-        /// Number of the job.
         job: u32,
         /// The framework's name.
         framework: String,
         /// Nesting of the test names.
         #[serde(default)]
         nesting: NameNesting,
-        /// Limit of the names in one batch; `None` if names are not passed on the command line.
+        /// Maximum size of the names of one batch on a command line; `None` if names are not passed on the
+        /// command line.
         #[serde(default)]
         selection_limit: Option<SelectionLimit>,
         /// Tests in the framework's order. Names may repeat.
@@ -379,7 +378,6 @@ pub enum FromWorker {
     },
     /// The program could not be listed.
     NotDiscovered {
-        /// Number of the job.
         job: u32,
         /// Error as one sentence for the user.
         error: String,
@@ -397,11 +395,11 @@ pub enum FromWorker {
         /// Time from the start of the process to its first test, in microseconds, if a test started.
         start_us: Option<u64>,
     },
-    /// Answers [`ToWorker::Pause`].
+    /// Answer to [`ToWorker::Pause`].
     Paused,
     /// The worker is blocked because its client stopped reading, or is no longer blocked.
     Blocked { is_blocked: bool },
-    /// Answers [`ToWorker::Drain`].
+    /// Answer to [`ToWorker::Drain`].
     Drained {
         run: RunKey,
         /// Proof level of the delivery.

@@ -14,7 +14,6 @@ const MAX_TORN_BYTES: usize = 256 << 20;
 /// Maximum size of a record; more than any output that is kept.
 const MAX_RECORD_BYTES: u32 = 1 << 30;
 
-/// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JournalContent {
     /// Whole records up to the end or the first damage.

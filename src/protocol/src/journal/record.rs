@@ -5,11 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::mtp::RunResult;
 
-/// Record of a journal.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "all records but the last one are events")]
 pub enum JournalRecord {
-    /// Event of the run.
     Event(RunRecord),
     /// The run is complete: every test has its terminal result.
     Ended(Box<RunEnd>),

@@ -62,7 +62,7 @@ pub struct ToolFilter {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerLineMode {
-    /// No list was requested when the line began, or the line is longer than any message that is read.
+    /// The line is forwarded unread: no list was requested when it began, or it is too long to be a message.
     Passed,
     Collected,
 }

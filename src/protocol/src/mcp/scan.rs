@@ -10,12 +10,12 @@ pub(super) type Span = Range<usize>;
 /// State at the end of a line of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineEnd {
-    /// Only values and white space.
+    /// The line contains only values and white space.
     Complete,
     /// The line ends within an array or object. A later line could complete it for a reader that ignores line
     /// ends.
     Unbalanced,
-    /// No reader accepts the line.
+    /// No reader can parse the line.
     Invalid,
 }
 

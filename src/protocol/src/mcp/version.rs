@@ -14,9 +14,9 @@ pub(crate) const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
 /// Era of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
-    /// With a handshake, `initialize`.
+    /// Versions whose sessions begin with a handshake, `initialize`.
     Legacy,
-    /// With a version in each request.
+    /// Versions named in each request, without a handshake.
     Modern,
 }
 

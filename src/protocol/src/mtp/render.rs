@@ -431,7 +431,7 @@ impl<'a> RenderedNode<'a> {
     /// Returns a test node with its description and without a result.
     fn new(test: &NodeDescription<'a>, state: ExecutionState, location: NodeLocation<'a>) -> Self {
         let NodeLocation { file, line } = location;
-        // Only the description; callers add the result.
+        // Write only the description; callers add the result.
         let line = line.filter(|_| file.is_some());
         Self {
             uid: test.uid,

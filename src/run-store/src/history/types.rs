@@ -82,9 +82,7 @@ pub struct TestHistory {
     pub mean: Option<Duration>,
     /// Number of runs, without skips.
     pub runs: u32,
-    /// Number of failures.
     pub failures: u32,
-    /// Number of crashes.
     pub crashes: u32,
 }
 

@@ -34,7 +34,6 @@ impl fmt::Display for Pid {
     }
 }
 
-/// A signal number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Signal(pub i32);
 

@@ -27,7 +27,6 @@ pub struct ForkedChild {
 pub enum ForkResult {
     /// The parent, with a handle of the child.
     Parent(ForkedChild),
-    /// The child.
     Child,
 }
 

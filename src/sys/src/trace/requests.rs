@@ -32,7 +32,7 @@ impl TraceOptions {
             .union(ptrace::Options::PTRACE_O_TRACEEXEC)
             .union(ptrace::Options::PTRACE_O_EXITKILL),
     );
-    /// Like [`Self::PROCESS`], with new processes.
+    /// Options of [`Self::PROCESS`], and new child processes are traced.
     pub const TREE: Self = Self(
         Self::PROCESS
             .0

@@ -61,7 +61,7 @@ async fn client_that_stops_answering_costs_its_limit_once() {
     let (mut first, mut client) = session.connect(LIMITS).await;
     open(&mut first, &mut client).await;
     first.send("r", update(), 1).await.unwrap();
-    assert_eq!(first.prove().await, ProofLevel::None, "it is waited for in vain");
+    assert_eq!(first.prove().await, ProofLevel::None, "the client never answers");
     // No timeout is spent on another connection of the same client.
     let patient = DeliveryLimits { answer_ms: ENDLESS_MS, first_answer_ms: ENDLESS_MS, ..LIMITS };
     let (mut second, _unanswering) = session.connect(patient).await;
@@ -93,7 +93,7 @@ async fn next_request_of(client: &mut LinkTestClient, wanted: &str) -> RequestId
         match client.next_message().await.unwrap() {
             RpcMessage::Request { id, method, .. } if method == wanted => return id,
             RpcMessage::Request { .. } | RpcMessage::Notification { .. } => {}
-            RpcMessage::Response { .. } => panic!("a response that nobody asked for"),
+            RpcMessage::Response { .. } => panic!("an unexpected response"),
         }
     }
 }

@@ -106,7 +106,7 @@ async fn read_all(
 
 fn respond(id: &RequestId, name: &str, _params: Option<&RawValue>) -> bytes::Bytes {
     if name == method::INITIALIZE {
-        // The same result as on the main connection.
+        // Answer `initialize` as on the main connection.
         return rpc::encode_result(id, &InitializeResult::of_heeler(std::process::id()));
     }
     rpc::encode_error(id, &RpcError::new(code::METHOD_NOT_FOUND, format!("unknown method {name:?}")))

@@ -10,7 +10,7 @@ const DRAINED_RUNS: usize = 16;
 pub(super) struct StreamPositions {
     sent: BTreeMap<String, u64>,
     handled: BTreeMap<String, u64>,
-    /// Latest completely handled runs, oldest first.
+    /// Runs whose results the client has handled completely, oldest first.
     drained: VecDeque<(String, u64)>,
     frames: u64,
     /// Frames that the client has not handled, oldest first. The client's windows limit them.

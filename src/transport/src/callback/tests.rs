@@ -75,7 +75,7 @@ impl LinkTestClient {
                     assert_eq!(params.unwrap().get(), r#"{"runId":"r","changes":[]}"#);
                     return (id, notifications);
                 }
-                RpcMessage::Response { .. } => panic!("a response that nobody asked for"),
+                RpcMessage::Response { .. } => panic!("an unexpected response"),
             }
         }
     }

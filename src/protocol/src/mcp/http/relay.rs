@@ -56,7 +56,6 @@ impl RelayedMessage {
         }
     }
 
-    /// Returns the number of the request.
     #[must_use]
     pub fn number(&self) -> u64 {
         match self {
