@@ -36,7 +36,6 @@ const PIECE_BYTES: usize = 7;
 /// Time to wait for the outputs to close after the process has exited. Another process may hold them open.
 const OUTPUT_END_LIMIT: Duration = Duration::from_secs(1);
 
-/// A program to check.
 #[derive(Debug, Clone)]
 pub struct CheckedProgram {
     /// Absolute path.

@@ -157,15 +157,15 @@ pub struct AdapterTraits {
     /// The framework captures the output of tests that share a process, or alters it. The output of a test
     /// that runs alone is exact.
     pub captures_output: bool,
-    /// Returns whether a line of standard output outside any test is the framework's own and is hidden from
-    /// the user. The line has no line ending.
+    /// Returns whether the framework itself wrote a line of standard output outside any test. Such lines are
+    /// not shown to the user. The line has no line ending.
     pub is_own_line: fn(&[u8]) -> bool,
     /// Process behaviour that batching depends on.
     pub process: ProcessTraits,
     /// The process is a server, which need not exit by itself. After the last request its standard input is
     /// closed, and the process is killed some time later.
     pub is_server: bool,
-    /// Processes report their own crashes; a tracer would prevent this.
+    /// The processes write crash reports themselves, which a tracer would prevent.
     pub reports_own_crashes: bool,
     /// A test may end several times before [`crate::TranscriptEvent::Confirmed`] follows.
     pub has_several_ends: bool,
@@ -251,9 +251,9 @@ pub enum DiscoveryTarget<'a> {
         /// Bytes of the file.
         image: &'a [u8],
     },
-    /// A directory.
+    /// A directory, such as a pytest project.
     Directory {
-        /// Path of the directory.
+        /// Path of the directory to examine.
         path: &'a Path,
     },
     /// A command that is not a native executable: a script and its arguments, which precede the framework's

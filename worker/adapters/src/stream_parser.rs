@@ -293,7 +293,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
                 self.emit_output(text, events);
                 self.unselected.get_or_insert(name);
             }
-            // The run is over.
+            // Nothing follows the final line.
             Marker::FinalLine(tally) => {
                 self.confirm_end(events);
                 self.grammar.on_final_line();

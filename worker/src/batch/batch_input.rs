@@ -60,8 +60,8 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) unselected_test: Option<String>,
     /// Test that was running when the process died.
     pub(crate) culprit: DeathCulprit,
-    /// The end of the process has already been reported as a failed tear-down of a suite.
-    pub(crate) is_told_of_suite: bool,
+    /// The end of the process has already been reported as a failure of a suite's tear-down.
+    pub(crate) is_suite_failure_reported: bool,
     /// Suite whose set-up or tear-down was running.
     pub(crate) suite_phase: Option<SuitePhase>,
 }

@@ -182,7 +182,7 @@ impl BatchProcessEnd {
     /// Describes the end of a process in the tear-down of a suite whose tests have all ended.
     pub(super) fn message_after_tests(&mut self, unattributed: &UnattributedOutput) -> String {
         let limit = self.cause.is_stalled().then(|| self.cause.announced_phase_limit_text());
-        self.gone.is_told_of_suite = true;
+        self.gone.is_suite_failure_reported = true;
         self.tear_down_message(limit.as_deref(), unattributed)
     }
 
@@ -392,7 +392,7 @@ impl BatchProcessEnd {
         let is_known_end = self.cause.reason.is_none()
             && !self.cause.is_launched
             && gone.exit.signal.or(gone.exit.code).is_some();
-        let is_bad_end = !gone.is_told_of_suite
+        let is_bad_end = !gone.is_suite_failure_reported
             && (gone.exit.signal.is_some()
                 || gone.run_evidence == RunEvidence::LeftOpen
                 || !(gone.is_complete && gone.is_explained) && gone.outside_failure.is_none());

@@ -269,7 +269,7 @@ impl RunningBatch {
         }
     }
 
-    /// Reports what is due while tests run: output updates and log lines about slow tests.
+    /// Reports output updates and slow tests while tests run.
     pub(crate) fn report_running_tests(&mut self, now: ClockReading, records: &mut dyn RecordSink) {
         let tests = self.order.tests();
         self.deadlines.log_slow_tests(now, tests, records);

@@ -40,7 +40,7 @@ pub(super) enum ExitKind {
     /// The process exited after an unconfirmed end marker of its last test, in that test's or its suite's
     /// tear-down.
     AfterEndMarker,
-    /// Anything else.
+    /// The process exited in any other way.
     Other,
 }
 

@@ -91,8 +91,8 @@ impl ResultSink {
         self.updates.batch.shown.append(output);
     }
 
-    /// Hands over the update batch if the result sender has room. Otherwise the batch is kept and grows.
-    /// Either way, its records are in the journal afterwards.
+    /// Hands over the update batch if the result sender has room. Otherwise the batch is kept and grows. In
+    /// both cases, its records are in the journal afterwards.
     pub(super) fn try_send_batch(&mut self) {
         self.write_ahead();
         if self.updates.batch.is_empty() {

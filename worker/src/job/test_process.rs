@@ -105,7 +105,7 @@ struct AwaitedTests {
     grace_ms: u64,
 }
 
-/// A process that has ended, and what remains to be done.
+/// A process that has ended, and the work that follows its end.
 pub(super) struct EndedProcess {
     /// End of the lease if no iteration follows.
     pub(super) end: LeaseEnd,
@@ -540,7 +540,7 @@ impl<'a> RunningProcess<'a> {
             doubtful_since: self.reader.transcript.doubtful_since(),
             culprit: self.reader.transcript.culprit(),
             unselected_test: unselected.map(str::to_owned),
-            is_told_of_suite: false,
+            is_suite_failure_reported: false,
             suite_phase: self.reader.transcript.suite_phase(),
         };
         // Attach files, then settle all tests.

@@ -64,7 +64,7 @@ impl VariantTranscript {
         }
     }
 
-    /// Passes on the framework's events.
+    /// Passes on the events of the framework.
     fn pass_on(&mut self, events: &mut Vec<TranscriptEvent>) {
         for event in std::mem::take(&mut self.own) {
             if self.is_decided {

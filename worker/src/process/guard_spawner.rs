@@ -253,7 +253,7 @@ impl GuardSpawner {
     }
 }
 
-/// Requests a guard. A fork server that returns none is killed, because nobody would read a late reply.
+/// Requests a guard. A fork server that returns none is killed, because a late reply would have no reader.
 async fn request_fork(
     mut fork_server: ForkServerHandle,
     channel: InvocationChannel,

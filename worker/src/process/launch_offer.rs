@@ -199,7 +199,7 @@ impl LaunchedProcess {
                 () = super::process_clock::sleep_until_deadline(kill_at.map(Into::into)) => self.kill(),
             }
         }
-        // Give helper processes a moment to exit.
+        // Wait briefly for helper processes to exit.
         let ended = *self.ended.get_or_insert_with(Instant::now);
         while !self.is_killed && !self.lifeline.holders().is_empty() && ended.elapsed() < HELPER_EXIT_TIMEOUT
         {

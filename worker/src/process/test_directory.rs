@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 /// Environment variables that contain the path of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TestDirectoryVariables {
-    /// Variable used by Bazel, GoogleTest, Abseil and others.
+    /// `TEST_TMPDIR`, used by Bazel, GoogleTest, Abseil and others.
     TestTmpdir,
-    /// Also the system's variable, `TMPDIR`.
+    /// `TEST_TMPDIR`, and the system's variable `TMPDIR`.
     TestTmpdirAndTmpdir,
 }
 

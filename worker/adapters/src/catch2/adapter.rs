@@ -36,10 +36,10 @@ const fn traits(name: &'static str, label: &'static str) -> AdapterTraits {
 static VERSION_3: AdapterTraits = traits(NAME, "Catch2");
 static VERSION_2: AdapterTraits = traits(NAME_OF_VERSION_2, "Catch2 2");
 
-/// Byte strings in programs: the first is in the library, the second is in programs that load the library
-/// dynamically.
+/// Byte strings in programs with version 3: the first is in the library, the second is in programs that load
+/// the library dynamically.
 const HINTS_OF_VERSION_3: [&[u8]; 2] = [b"Catch2TestRun", b"_ZN5Catch7AutoRegC1ENS_6Detail10unique_ptr"];
-/// Like `HINTS_OF_VERSION_3`. The first is an option that version 3 does not have.
+/// Byte strings in programs with version 2. The first is an option that version 3 does not have.
 const HINTS_OF_VERSION_2: [&[u8]; 2] = [b"list-test-names-only", b"_ZN5Catch7AutoRegC1EPNS_12ITestInvoker"];
 
 /// Prefixes the classes of `--reporter junit` with the program name.

@@ -21,9 +21,9 @@ pub(super) struct ExpressionError {
     reason: String,
 }
 
-/// Matches the end of the output.
+/// Suffix that matches only the end of the output.
 const AT_END: &str = r"\z";
-/// Never matches.
+/// Expression that never matches.
 const NOTHING: &str = r"[^\x00-\xff]";
 
 impl Expression {

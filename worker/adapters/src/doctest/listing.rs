@@ -27,9 +27,9 @@ pub(super) struct PlacedSelector {
 /// Positions of a test in its program, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TestPlaces {
-    /// Among the tests that are not skipped; 0 if the test is skipped.
+    /// Position among the tests that are not skipped; 0 if the test is skipped.
     pub(super) of_not_skipped: u32,
-    /// Among all tests.
+    /// Position among all tests.
     pub(super) of_all: u32,
 }
 

@@ -131,7 +131,7 @@ fn panic_alone_is_no_ordinary_failure() {
         let names = ["TestPasses", "TestFails", "TestSubPanics", "TestLast"];
         let (parser, events) = parsed(variant, &names, &output);
         assert_eq!(ends(&events), [(0, FrameworkResult::Passed), (1, FrameworkResult::Failed)], "{name}");
-        assert!(!parser.is_after_end_marker(), "what a panic writes is the end of no tear-down");
+        assert!(!parser.is_after_end_marker(), "a panic's output is not an end marker");
     }
 }
 

@@ -299,7 +299,7 @@ impl GoRun {
         events: &mut Vec<TranscriptEvent>,
     ) {
         let Some(place) = self.places.get(&name.test).copied() else { return };
-        // A part of the test.
+        // The result of a subtest is a part of its test's result.
         if name.is_part() {
             let message = if verdict.result == FrameworkResult::Failed {
                 self.log.text_of_part(place, name)

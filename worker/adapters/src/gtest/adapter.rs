@@ -19,9 +19,9 @@ use crate::{
 /// The GoogleTest adapters, by the library that parses the program's flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GoogleTest {
-    /// GoogleTest itself.
+    /// GoogleTest parses its flags itself.
     OwnFlags,
-    /// Abseil, which silently ignores `--gtest_flagfile` and would run all tests.
+    /// Abseil parses the flags. It silently ignores `--gtest_flagfile`, and would run all tests.
     AbseilFlags,
 }
 

@@ -27,7 +27,7 @@ enum CallState {
     Opening,
     /// The call for this test is open.
     Calling(usize),
-    /// No further request is sent.
+    /// No further request will be sent.
     Over,
 }
 

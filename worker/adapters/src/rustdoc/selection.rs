@@ -26,7 +26,7 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
         return tests.len();
     }
     let (mut fitting, mut too_many) = (1, tests.len());
-    // The more tests are selected, the fewer words remain for skipping others.
+    // Selecting more tests needs more arguments, which leaves fewer for skipping others.
     while fitting + 1 < too_many {
         let middle = usize::midpoint(fitting, too_many);
         match select(&tests[..middle]) {
@@ -37,7 +37,7 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
     fitting
 }
 
-/// Returns the words that select exactly these tests.
+/// Returns the arguments that select exactly these tests.
 ///
 /// # Errors
 /// Another test cannot be distinguished from one of these.
@@ -92,7 +92,7 @@ mod tests {
         NAMES.iter().zip(selectors(&NAMES)).map(test).collect()
     }
 
-    /// Returns the tests that the test runner selects with these words.
+    /// Returns the tests that the test runner selects with these arguments.
     fn run_by(words: &[String]) -> Vec<&'static str> {
         let at = words.iter().position(|word| word == "--skip").unwrap_or(words.len());
         let (filters, skips) = words.split_at(at);

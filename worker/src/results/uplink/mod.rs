@@ -52,7 +52,7 @@ pub(crate) enum SenderMessage {
     LeaseIdle { lease: LeaseId },
     /// A lease has ended, and no more of its results follow.
     LeaseEnded { lease: LeaseId, end: Box<LeaseEnd>, start_us: Option<u64> },
-    /// Prove that the results of a run were delivered.
+    /// Check that the client has received the results of a run.
     Drain { run: String },
 }
 
@@ -60,11 +60,11 @@ enum SenderRoute {
     Relay,
     /// Connect to the client when there is something to send.
     NotConnected(CallbackAddress),
-    /// Over this connection to the client.
+    /// Send over this connection to the client.
     Connected(CallbackAddress, Box<CallbackConnection>),
-    /// Through the coordinator until the next run, because the client's port could not be used.
+    /// Send through the coordinator until the next run, because the client's port could not be used.
     Fallback(CallbackAddress),
-    /// Only to the journal. The watchdog sends the results from there.
+    /// Write results only to the journal. The watchdog sends them from there.
     Broken,
 }
 
@@ -456,8 +456,8 @@ impl ResultSender {
     }
 }
 
-/// Waits for an operation that the client may delay. After a while, tells the coordinator, so that the slot
-/// can serve other clients.
+/// Waits for an operation that the client may delay. After a while, reports the delay to the coordinator, so
+/// that the slot can serve other clients.
 async fn report_blocking<T>(
     control: &ControlSender,
     waiting: impl Future<Output = T>,

@@ -35,7 +35,7 @@ pub enum CheckStep {
     ReadNothing,
     /// Wait until the other conversations reach this step or end.
     Meet,
-    /// End the requests.
+    /// Send no more requests.
     EndRequests,
     /// Read until the process has exited.
     AwaitExit,

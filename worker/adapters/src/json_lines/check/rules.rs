@@ -74,7 +74,7 @@ check_rules! {
 pub struct BrokenRule {
     /// The broken rule.
     pub rule: CheckRule,
-    /// The last message sent to the process.
+    /// Last message sent to the process before the violation.
     pub sent: String,
     /// The message that was received.
     pub came: String,
