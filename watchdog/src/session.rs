@@ -141,8 +141,8 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
     heeler_sys::fail::pass("watchdog.join");
     let deaths = signal(SignalKind::child()).map_err(WatchdogSessionError::Prepare)?;
     let terms = signal(SignalKind::terminate()).map_err(WatchdogSessionError::Prepare)?;
-    // The watchdog notices the coordinator's death by the end of the connection, or because nobody is
-    // listening. That death must not kill the watchdog, which has to kill its descendants and remove the
+    // The watchdog notices the coordinator's death by the end of the connection, or because its socket has no
+    // listener. That death must not kill the watchdog, which has to kill its descendants and remove the
     // socket.
     process::clear_parent_death_signal().map_err(WatchdogSessionError::Prepare)?;
     // Look up the parent first: after the coordinator's death, another process is the parent.
@@ -448,7 +448,7 @@ impl WatchdogSession<'_> {
             let run = finish.run.clone();
             orphaned_run::unwritten_finish(finish, written, |worker| on_stream(&run, worker))
         };
-        // Collect what is due, by client.
+        // Collect the finishes to send, by client.
         let mut due: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for finish in self.unwritten.take().into_iter().map(unwritten) {
             due.entry(finish.run.client).or_default().push(finish);

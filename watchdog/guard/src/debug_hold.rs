@@ -44,7 +44,7 @@ pub(super) struct DebugHold {
 }
 
 enum DebugStage {
-    /// No decision yet.
+    /// The client has not decided yet.
     Stopped(AttachWatch),
     /// Released to a debugger.
     HandedOver(DebuggerWatch),
@@ -80,7 +80,7 @@ impl AttachWatch {
 /// Observed state of a process and its debugger.
 struct DebuggerWatch {
     next_check: Instant,
-    /// Some process has traced it.
+    /// Whether any process has traced this one.
     was_traced: bool,
     /// Since when the process has been stopped without a tracer.
     abandoned_since: Option<Instant>,

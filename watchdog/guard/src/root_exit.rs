@@ -122,7 +122,7 @@ mod tests {
         exit.record_missed(root.pid());
         assert_eq!(exit.status(), None);
         root.signal(Signal::KILL).unwrap();
-        // Like the dump writer, whose wait consumes the exit of a thread that dies while attached.
+        // Consume the exit, as the dump writer does if a thread dies while the writer is attached.
         reap_child(root.pid()).unwrap();
         exit.record_missed(Pid::own());
         assert_eq!(exit.status(), None);

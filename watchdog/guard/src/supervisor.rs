@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
 }
 
 pub(crate) enum ProcessSource {
-    /// Execute the command, with this report channel.
+    /// Execute the command. Its processes report on this channel, if there is one.
     Command(Option<OwnedFd>),
     /// Adopt a process that was forked by the process that executed this guard.
     Adopted(AdoptedTest),

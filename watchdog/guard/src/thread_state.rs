@@ -55,7 +55,6 @@ impl FirstChance {
     }
 }
 
-/// Returns the registers and name of a stopped thread.
 pub(super) fn read_thread(tid: Pid) -> Option<ThreadRegisters> {
     Some(ThreadRegisters { tid, registers: read_registers(tid).ok()?, name: trace::thread_name(tid) })
 }

@@ -78,13 +78,14 @@ pub(super) struct TracePolicy {
 
 /// How to trace a program that was just executed.
 pub(super) enum ProgramTracing {
-    /// As before. If `is_narrowed`, the program's child processes are not followed.
+    /// Trace the program as before. If `is_narrowed`, the program's child processes are not traced.
     Followed { is_narrowed: bool, is_crash_expected: bool },
-    /// Not at all: its file should give it privileges, which it did not get. Execute it again, untraced.
+    /// Do not trace the program: its file should give it privileges, which a traced process does not get.
+    /// Execute it again, untraced.
     Privileged,
-    /// Not at all, for this reason.
+    /// Do not trace the program, for this reason.
     Untraced(String),
-    /// Not at all, and no other process either, for this reason.
+    /// Trace neither the program nor any other process, for this reason.
     AllUntraced(String),
 }
 

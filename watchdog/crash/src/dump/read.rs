@@ -74,7 +74,6 @@ pub enum DumpReason {
     Requested,
 }
 
-/// A thread in a dump.
 #[derive(Debug, Clone)]
 pub struct DumpThread {
     pub tid: Pid,

@@ -37,9 +37,9 @@ const RUNTIME_FRAME_PREFIXES: [&str; 19] = [
 /// Texts of a process's stack traces, for the evidence file and for a test's result.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StackTexts {
-    /// All threads: [`ProcessStacks::to_text`].
+    /// Text of all threads: [`ProcessStacks::to_text`].
     pub all: String,
-    /// Blamed thread: [`ProcessStacks::crash_text`].
+    /// Text of the blamed thread: [`ProcessStacks::crash_text`].
     pub crash: String,
     /// Code interrupted by a signal handler: `interrupted_text`.
     pub interrupted: String,

@@ -109,7 +109,7 @@ pub struct OmittedFrames {
 /// Mapped programs of a process, and how to open them.
 pub(crate) struct AddressSpace<'a> {
     pub(crate) mappings: Vec<MemoryMapping>,
-    /// Opens the image of a mapping.
+    /// Opens the file or memory that a mapping was loaded from.
     pub(crate) open: &'a dyn Fn(&MemoryMapping) -> Option<ImageSource>,
 }
 
