@@ -34,7 +34,8 @@ fn refused_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Runs all tests for a client that treats each connection as `choose` says; ends the session with `exit`.
+/// Runs all tests for a client whose behaviour on each connection is chosen by `choose`; ends the session
+/// with `exit`.
 fn run(
     cases: usize,
     delivery: ExpectedDelivery,

@@ -64,7 +64,7 @@ fn finish_handled(
     CheckedRun::check_handled(&events, run, selected, delivery)
 }
 
-/// Runs trivial tests with a client that handles messages as `handling` says.
+/// Runs trivial tests with a client that has this message handling.
 fn check_all_is_handled(cases: usize, handling: MessageHandling) {
     let (world, selected) = world(cases);
     let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);

@@ -89,7 +89,7 @@ impl<'w> TestServer<'w> {
         Self::start_handling(transport, world, programs, options, None)
     }
 
-    /// Like [`TestServer::start_with`], for a client that handles messages as `handling` says.
+    /// Like [`TestServer::start_with`], for a client with this message handling.
     fn start_handling(
         transport: ServerTransport,
         world: &'w TestWorld,

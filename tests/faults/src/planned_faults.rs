@@ -69,15 +69,15 @@ pub(crate) enum FaultTarget {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultMoment {
-    /// This long after the program's start.
+    /// At this time after the program's start.
     Launched(Duration),
-    /// This long after the run request.
+    /// At this time after the run request.
     Requested(Duration),
     /// After this number of updates.
     Updates(usize),
     /// After the client has received a run's completion.
     Completed,
-    /// This long after the client began to end the session.
+    /// At this time after the client began to end the session.
     Leaving(Duration),
 }
 
