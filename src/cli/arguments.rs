@@ -162,7 +162,7 @@ pub(crate) enum CliCommand {
     List(Box<ListArguments>),
     /// Write a heeler.toml with the tests found in this directory and its first two levels.
     Init,
-    /// List earlier runs with their actual states.
+    /// List earlier runs and their states.
     Runs(RunsArguments),
     /// Print the report of an earlier run.
     Report(ReportArguments),
@@ -217,9 +217,9 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub selection: SelectionArguments,
     /// Rerun tests of an earlier run: failed (tests that failed in the latest run), not-run (tests without a
-    /// result there, because it was cancelled, stopped or killed), or both kinds of RUN (latest, or the start
-    /// of an id printed by heeler runs). Tests that do not run this time are kept for the next rerun. If no
-    /// programs are named, the programs of the earlier run are used, unless that run was copied.
+    /// result there, because it was cancelled, stopped or killed), or both kinds of tests of one run: latest,
+    /// or the start of an id printed by heeler runs. Tests that do not run this time are kept for the next
+    /// rerun. If no programs are named, the programs of the earlier run are used, unless that run was copied.
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
     pub rerun: Option<RerunSelector>,
     /// Build and list the tests without running them.

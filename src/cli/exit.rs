@@ -92,8 +92,8 @@ pub(super) enum CommandError {
     Export(#[source] ExportError),
     /// The tests or durations of this partition differ from the other partitions.
     #[error(
-        "this partition is split from other tests or durations: their digest is {digest}, but --partition-digest is \
-         {wanted}"
+        "the tests or durations to split have the digest {digest}, but --partition-digest is {wanted}; use the same \
+         programs, filters and --partition-history for all partitions"
     )]
     OtherSplit { wanted: SplitDigest, digest: SplitDigest },
     /// The test programs can't be determined.
@@ -108,7 +108,7 @@ pub(super) enum CommandError {
     /// The earlier run has no tests to rerun.
     #[error("nothing to rerun: {what}")]
     NothingToRerun {
-        /// Reason why there are none.
+        /// Reason why no test can be rerun.
         what: String,
     },
     /// The run to rerun was copied, so the programs it names are not started, and no other programs are
@@ -125,7 +125,7 @@ pub(super) enum CommandError {
     )]
     NothingToRun,
     /// `heeler init` does not overwrite a configuration.
-    #[error("heeler.toml exists already; change it, or remove it to start again")]
+    #[error("heeler.toml already exists; edit it, or delete it and run heeler init again")]
     ConfigExists,
     /// The configuration can't be written.
     #[error("failed to write heeler.toml")]

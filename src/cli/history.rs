@@ -40,9 +40,9 @@ fn import(own: &Path, files: &[std::path::PathBuf]) -> Result<CliExitCode, Comma
             .map_err(|source| CommandError::NoImportedHistory { path: file.clone(), source })?;
         let (tests, taken) = history.import(file).map_err(CommandError::History)?;
         eprintln!(
-            "heeler: {} has {}; imported {taken} of them that are new or newer",
-            file.display(),
-            count_of_tests(tests)
+            "heeler: imported {taken} of {} from {} (only tests that are new or newer there)",
+            count_of_tests(tests),
+            file.display()
         );
     }
     Ok(CliExitCode::Success)

@@ -174,7 +174,7 @@ fn is_display_brief(arguments: &RunArguments, settings: &ResolvedSettings) -> bo
         && is_read_by_agent(|name| std::env::var(name).ok())
 }
 
-/// Returns the given options that say where runs are recorded, each after a blank.
+/// Returns the given options that set where runs are recorded, each after a blank.
 fn place_options(general: &GeneralArguments) -> String {
     let options = [("--config-file", &general.config_file), ("--state-dir", &general.state_dir)];
     let given = options.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?)));
@@ -206,7 +206,7 @@ struct RunCommand<'a, 'e> {
     has_no_doctests: bool,
     rerun: Option<RerunPlan>,
     reports: Vec<ReportRequest>,
-    /// Options of the command line that say where runs are recorded, for further commands.
+    /// Options of the command line that set where runs are recorded, for further commands.
     place_options: String,
 }
 
@@ -364,7 +364,7 @@ pub(super) fn describe_empty_selection(found: usize, settings: &ResolvedSettings
     let meant = settings.filters.iter().find_map(|filter| meant_expression(&filter.to_string()));
     let tip = meant.map_or_else(String::new, |meant| {
         format!(
-            "; the filter is taken for a part of a name; as an expression: -E '{}'",
+            "; the filter was matched as part of a name; to use it as an expression: -E '{}'",
             meant.replace('\'', "'\\''")
         )
     });

@@ -1,4 +1,4 @@
-//! `heeler runs`: lists earlier runs with their actual states, and prunes old runs according to `keep-runs`.
+//! `heeler runs`: lists earlier runs and their states, and prunes old runs according to `keep-runs`.
 
 use std::io::Write;
 

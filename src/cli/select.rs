@@ -64,7 +64,7 @@ impl RunSelection {
 
 /// Warning for a split by time without shared durations.
 const NO_SHARED_DURATIONS: &str = "the tests are split by a hash of their names, not by time: time:k/n needs \
-    --partition-history FILE, the same on all machines, so that the partitions fit together";
+    --partition-history FILE, with the same file on all machines";
 
 struct PartitionedTests {
     chosen: Vec<TestRef>,

@@ -194,11 +194,7 @@ impl RunFinisher {
                 }
                 AfterConnection::GiveUp(reason) => {
                     let run = &progress.finish.run.id;
-                    tracing::warn!(
-                        run,
-                        ?reason,
-                        "cannot reach the client, so it is not told that its run has ended"
-                    );
+                    tracing::warn!(run, ?reason, "cannot reach the client to report the end of its run");
                     return delivered;
                 }
                 AfterConnection::Done => return DeliveryResult::Directly,
@@ -411,7 +407,7 @@ impl RunFinisher {
             let handled = callback.handled_position(&progress.finish.run.id);
             progress.sent_frames = progress.sent_frames.max(handled);
             if callback.is_all_handled() {
-                // Only the completion goes over another route.
+                // Only the completion is sent over another route.
                 callback.finish().await;
             } else {
                 callback.give_up().await;

@@ -70,7 +70,8 @@ pub(crate) struct ConnectRunArguments {
     #[command(flatten)]
     pub selection: SelectionArguments,
     /// Rerun cases of an earlier run: failed (cases that failed in the latest run), not-run (cases without a
-    /// result there), or both kinds of RUN (latest, or the start of an id printed by heeler runs).
+    /// result there), or both kinds of cases of one run: latest, or the start of an id printed by heeler
+    /// runs.
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
     pub rerun: Option<RerunSelector>,
     /// Number of times to retry a failed case, each time in another run of the judge; or with delays, such as
@@ -136,7 +137,7 @@ pub(crate) struct JudgeArguments {
 /// Arguments of `heeler connect forward`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct ForwardArguments {
-    /// The socket of the heeler that started the judge.
+    /// Socket of the Heeler process that started the judge.
     #[arg(value_name = "SOCKET")]
     pub socket: PathBuf,
     #[command(flatten)]

@@ -210,7 +210,6 @@ pub(crate) struct CargoBuildArguments {
 }
 
 impl CargoBuildArguments {
-    /// Returns the options for cargo.
     fn options(&self) -> CargoOptions {
         let features = FeatureSelection {
             named: self.features.clone(),

@@ -19,10 +19,10 @@ pub(crate) enum ParseArgumentsError {
     /// to print.
     #[error("{0}")]
     Arguments(clap::Error),
-    /// The command is not part of this build.
+    /// Heeler was built without the feature that the command needs.
     #[error(
-        "heeler {command} is not available: this build was made without the feature \"{feature}\"; install Heeler with \
-         its default features, or build it with --features {feature}"
+        "heeler {command} is not available: Heeler was built without the feature \"{feature}\"; build it with --features \
+         {feature}, or install it with its default features"
     )]
     LeftOut { command: &'static str, feature: &'static str },
     /// An editor's command line is invalid.
@@ -150,7 +150,7 @@ fn common_sections(related: &[&str]) -> String {
 /// Options of `heeler serve` that select its transport.
 const TRANSPORTS: [&str; 4] = ["--stdio", "--listen", "--port", "--pipe"];
 
-/// Words after `serve` that select a Mutation Server Protocol server.
+/// Subcommands of `serve` that start a Mutation Server Protocol server.
 const MUTATION_SERVERS: [&str; 3] = ["mutation", "stdio", "socket"];
 /// Program name that starts a mutation server, because clients start their server without arguments.
 const MUTATION_SERVER_NAME: &str = "mutation-server";
@@ -187,7 +187,7 @@ fn name_protocol(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Gives `--shuffle` its default value unless a seed follows, because the next word may be a program.
+/// Gives `--shuffle` its default value unless a seed follows, because the next argument may be a program.
 fn insert_shuffle_default(words: Vec<OsString>) -> Vec<OsString> {
     let is_seed =
         |word: &OsStr| word.to_str().is_some_and(|word| word == "random" || word.parse::<u64>().is_ok());

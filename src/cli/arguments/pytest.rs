@@ -13,8 +13,8 @@ pub(crate) struct PytestArguments {
     #[arg(id = "pytest", long = "pytest", value_name = "PATH", num_args = 0.., default_missing_value = ".",
           value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Python interpreter that runs pytest (default: the one of VIRTUAL_ENV, of .venv beside the project, or
-    /// python3); implies --pytest.
+    /// Python interpreter that runs pytest (default: the one of VIRTUAL_ENV, of .venv or venv in this
+    /// directory or a parent, or python3); implies --pytest.
     #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
     pub python: Option<String>,
 }

@@ -146,7 +146,7 @@ layered_settings! {
     debugger_timeout: Duration as "DurationText" = Duration::from_secs(120);
     /// Maximum time that a test process may spend outside its tests: before the first test, between two
     /// tests, and from the last test to its exit. At the limit, Heeler saves the stack traces of the process
-    /// and terminates it. A setup or teardown that the framework announces gets four times as long.
+    /// and terminates it. A set-up or tear-down that the framework announces gets four times as long.
     startup_timeout: Duration as "DurationText" = Duration::from_secs(60);
     /// Time limit for listing the tests of a program. A program that is still working at the limit (running,
     /// or waiting for a CPU or a disk) gets the same time once more.

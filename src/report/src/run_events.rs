@@ -63,7 +63,7 @@ pub enum TestEventLine<'a> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ProgramEvent<'a> {
-    /// A program, or the setup or teardown of a suite in it, failed.
+    /// A program, or the set-up or tear-down of a suite in it, failed.
     Failed(TestEnded<'a>),
 }
 
@@ -105,7 +105,7 @@ pub struct RunEnded<'a> {
     pub not_run: usize,
     /// Tests that were running when the run was cancelled.
     pub cancelled: usize,
-    /// Programs, setups and teardowns that failed outside of tests.
+    /// Programs, set-ups and tear-downs that failed outside of tests.
     pub failed_programs: usize,
     /// Number of steps of all tests by outcome. `not-listed` counts the steps beyond the limits per test
     /// (10,000 steps, 2 MiB). Absent if no test has steps.

@@ -65,7 +65,7 @@ fn history_goes_to_another_machine_as_a_file() {
     let there = TestWorld::with_gtest("kinds");
     fs::copy(here.path("h.sqlite"), there.path("h.sqlite")).unwrap();
     let ran = there.run(&["history", "import", "h.sqlite"]).assert_code(0);
-    ran.assert_stderr("of them that are new or newer");
+    ran.assert_stderr("(only tests that are new or newer there)");
     // A filter that uses the history finds the results from the other machine.
     there.run(&["run", "kinds", "-E", "state(failed)"]).assert_code(2).assert_stdout("FAILED 1 of 1 test");
     there.write("no.sqlite", "this is no database, but it is there");

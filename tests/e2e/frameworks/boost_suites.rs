@@ -187,7 +187,7 @@ fn error_in_the_tear_down_of_a_boost_suite_has_its_message() {
         run_failing(&format!("{what}-tear-down:segv"), |checked_run| {
             check_bad(checked_run, &[], "");
             let message = program_message(checked_run);
-            assert!(message.contains("died of SIGSEGV in the tear-down of the suite"), "{message}");
+            assert!(message.contains("was killed by SIGSEGV in the tear-down of the suite"), "{message}");
         });
     }
 }

@@ -216,7 +216,7 @@ fn of_several_tests_in_flight_at_a_death_only_one_that_dies_in_isolation_is_blam
         // The death of the process is a program failure, whichever test caused it.
         let message = run.checked_run.programs["fake"]["error.message"].as_str().unwrap();
         assert!(
-            message.contains("the process died of SIGABRT while ")
+            message.contains("the process was killed by SIGABRT while ")
                 && (message.contains("t20") || message.contains(" more")),
             "{message}"
         );

@@ -63,7 +63,7 @@ fn program_that_is_no_adapter_is_reported_with_what_it_did_instead() {
         "#!/bin/sh\necho '{\"k\":\"hello\",\"v\":7}' >&3; echo '{\"k\":\"listed\"}' >&3",
     );
     let ran = world.run(&["list", "./later", "--framework", "json-lines"]).assert_code(4);
-    ran.assert_stderr("\"hello\" of version 7; this heeler supports version 1");
+    ran.assert_stderr("\"hello\" of version 7; this version of Heeler supports version 1");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn program_that_crashes_after_its_listing_is_run_and_has_failed() {
         let ran = world.run(&["run", name]).assert_code(2);
         ran.line_with(&["PASS", "passes"]);
         ran.line_with(&["FAIL", "fails"]);
-        ran.assert_stdout("died of SIGABRT while listing its tests");
+        ran.assert_stdout("was killed by SIGABRT while listing its tests");
         ran.assert_stdout("1 passed");
         ran.assert_stdout("1 failed");
         ran.assert_stdout("~Dying");
@@ -31,7 +31,7 @@ fn program_that_crashes_before_its_listing_is_an_error() {
         symlink(program, world.path(name)).unwrap();
         world.env("HEELER_FIXTURE_DIES", "before");
         let ran = world.run(&["run", name]).assert_code(4);
-        ran.assert_stdout("died of SIGABRT while listing its tests");
+        ran.assert_stdout("was killed by SIGABRT while listing its tests");
         assert!(!ran.stdout.contains("passed"), "{ran}");
         assert_ne!(world.run(&["list", name]).code, Some(0));
     }

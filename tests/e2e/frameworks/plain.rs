@@ -116,6 +116,6 @@ fn command_that_is_left_out_names_its_feature() {
     for (name, feature) in [("connect", "connect"), ("dump", "minidump"), ("mutate", "mutation")] {
         let plain = Command::new(directory.join("heeler"));
         let ran = run_with_separate_outputs(world.command(plain, &[name])).assert_code(5);
-        ran.assert_stderr(&format!("this build was made without the feature \"{feature}\""));
+        ran.assert_stderr(&format!("Heeler was built without the feature \"{feature}\""));
     }
 }

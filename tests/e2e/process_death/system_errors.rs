@@ -162,7 +162,8 @@ fn thread_limit_is_reported_before_serving() {
         for way in ["serve --stdio faults", "--server --client-port 1 faults"] {
             let line = format!("ulimit -u 1; exec ./heeler {way} </dev/null");
             let ran = crate::support::world::run(world.shell(&line)).assert_code(4);
-            ran.assert_stderr("failed to serve clients: start two threads: Resource temporarily");
+            let error = "start the two threads for the connection to the client: Resource temporarily";
+            ran.assert_stderr(&format!("failed to serve clients: {error}"));
         }
     }
 }

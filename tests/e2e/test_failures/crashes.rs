@@ -92,7 +92,7 @@ fn program_dying_before_first_test_is_abandoned() {
         assert!(checked_run.message(uid).contains("times in a row"), "{node:#}");
     }
     let message = program_failure(&checked_run, "deaths");
-    assert!(message.contains("the process died of SIGABRT before its first test"), "{message}");
+    assert!(message.contains("the process was killed by SIGABRT before its first test"), "{message}");
     assert!(message.contains("a constructor gives up"), "{message}");
 }
 
@@ -120,7 +120,7 @@ fn suite_teardown_death_affects_no_other_suite() {
     let checked_run = dying_at("suite tear-down");
     checked_run.assert_all("passed");
     let message = program_failure(&checked_run, "deaths::First (tear-down)");
-    assert!(message.contains("died of SIGABRT in the tear-down of the suite"), "{message}");
+    assert!(message.contains("was killed by SIGABRT in the tear-down of the suite"), "{message}");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn death_after_last_test_is_program_failure() {
         checked_run.assert_all("passed");
         assert!(
             program_failure(&checked_run, "deaths")
-                .contains("the process died of SIGABRT after its last test"),
+                .contains("the process was killed by SIGABRT after its last test"),
             "{checked_run:#?}"
         );
     }
@@ -157,7 +157,7 @@ fn program_crashing_in_listing_yields_one_error() {
     let checked_run = server.finish(&run, &["deaths".to_owned()]);
     assert_eq!(checked_run.test("deaths")["outcome-kind"], "not-run");
     let message = checked_run.message("deaths");
-    assert!(message.contains("died of SIGABRT while listing its tests"), "{message}");
+    assert!(message.contains("was killed by SIGABRT while listing its tests"), "{message}");
     assert!(message.contains("a constructor gives up"), "{message}");
     // The second attempt is traced, so it has a stack.
     assert!(message.contains("stack:\n") && message.contains("abort"), "{message}");
@@ -175,7 +175,7 @@ fn crash_in_a_listing_leaves_what_is_configured() {
         world.write("heeler.toml", &format!("[profile.default]\n{settings}\n"));
         let ran = world.run(&["list", "deaths"]);
         assert_ne!(ran.code, Some(0), "{ran}");
-        ran.assert_stderr("died of SIGABRT while listing its tests");
+        ran.assert_stderr("was killed by SIGABRT while listing its tests");
         assert_eq!(ran.stderr.contains("stack:"), has_stack, "{ran}");
         assert!(!ran.stderr.contains("minidump"), "{ran}");
     }
@@ -214,7 +214,7 @@ fn program_crashing_after_its_listing_runs_and_is_in_error() {
     let checked_run = dying_at("end of listing, by a signal");
     checked_run.assert_all("passed");
     let message = program_failure(&checked_run, "deaths");
-    assert!(message.contains("died of SIGABRT while listing its tests"), "{message}");
+    assert!(message.contains("was killed by SIGABRT while listing its tests"), "{message}");
     assert!(message.contains("stack:\n") && message.contains("minidump: "), "{message}");
 }
 

@@ -68,8 +68,8 @@ fn hang_in_set_up_is_the_result_of_the_suites_tests() {
 #[test]
 fn death_in_tear_down_is_its_own_node() {
     for (how, message, settings) in [
-        ("tear-down, crash", "died of SIGABRT", ""),
-        ("tear-down, crash", "died of SIGABRT", "isolate = true\n"),
+        ("tear-down, crash", "was killed by SIGABRT", ""),
+        ("tear-down, crash", "was killed by SIGABRT", "isolate = true\n"),
         ("tear-down, exit", "exited with code 3", ""),
         ("tear-down, exit", "exited with code 3", "isolate = true\n"),
         ("tear-down, leave", "exited with code 0", ""),

@@ -50,7 +50,7 @@ pub(super) fn unselected_text(name: &str) -> String {
 
 pub(super) fn exit_text(death: &ExitReason) -> String {
     match (&death.signal, death.code) {
-        (Some(signal), _) => format!("the process died of {signal}"),
+        (Some(signal), _) => format!("the process was killed by {signal}"),
         (None, Some(code)) => format!("the process exited with code {code}"),
         (None, None) => "the process was lost".to_owned(),
     }

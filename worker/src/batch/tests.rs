@@ -373,7 +373,7 @@ fn crash_before_first_test_is_not_a_stall() {
     let end = bench
         .finish_as(60_900, ProcessExitSummary { is_own_death: true, ..process_exit(signal(11), INCOMPLETE) });
     let LeaseEnd::DiedOutsideTest { message, .. } = end else { panic!("{end:?}") };
-    assert!(message.starts_with("the process died of SIGSEGV before its first test"), "{message}");
+    assert!(message.starts_with("the process was killed by SIGSEGV before its first test"), "{message}");
 }
 
 #[test]
@@ -486,7 +486,7 @@ fn crash_between_tests_is_outside_tests() {
     else {
         panic!()
     };
-    assert_eq!(message, "the process died of SIGSEGV before its first test");
+    assert_eq!(message, "the process was killed by SIGSEGV before its first test");
     bench.chunk(1, [begun(0), passed(0)], "");
     let LeaseEnd::DiedOutsideTest { message, .. } = bench.finish(2, exit(0), INCOMPLETE) else { panic!() };
     assert_eq!(message, "the process exited with code 0 after A.t0, with tests left to run");

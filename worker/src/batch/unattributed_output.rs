@@ -114,7 +114,7 @@ fn stalled_text(place: ExitPosition<'_>, limit: Duration) -> String {
 fn exited_text(place: ExitPosition<'_>, end: &ProcessExit) -> String {
     let death = exit_reason_of(end);
     let how = match (&death.signal, death.code) {
-        (Some(signal), _) => format!("the process died of {signal}"),
+        (Some(signal), _) => format!("the process was killed by {signal}"),
         (None, Some(code)) => format!("the process exited with code {code}"),
         (None, None) => "the process was lost".to_owned(),
     };
@@ -154,7 +154,7 @@ mod tests {
             ),
             (
                 message(ExitPosition::AfterTest("A.b"), None, Some(11), None),
-                "the process died of SIGSEGV after A.b, with tests left to run",
+                "the process was killed by SIGSEGV after A.b, with tests left to run",
             ),
             (
                 message(ExitPosition::AfterLast, Some(1), None, None),
@@ -166,7 +166,7 @@ mod tests {
             ),
             (
                 message(ExitPosition::AfterLast, None, Some(6), None),
-                "the process died of SIGABRT after its last test",
+                "the process was killed by SIGABRT after its last test",
             ),
             (message(ExitPosition::AfterLast, None, None, None), "the process was lost after its last test"),
             (

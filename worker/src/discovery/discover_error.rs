@@ -54,7 +54,7 @@ pub(super) enum DiscoverError {
     Prepare { program: String, source: PrepareError },
     #[error("failed to list the tests of {program}: {source}")]
     Capture { program: String, source: CaptureError },
-    #[error("{program} died of {signal} while listing its tests{said}{evidence}")]
+    #[error("{program} was killed by {signal} while listing its tests{said}{evidence}")]
     Crashed { program: String, signal: String, said: String, evidence: String },
     #[error("failed to list the tests of {program}: {} in each of {losses} attempts", guard_loss_text(*.loss))]
     GuardLost { program: String, loss: GuardLoss, losses: u32 },

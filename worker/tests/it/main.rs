@@ -451,7 +451,11 @@ async fn invalid_test_program_yields_one_clear_error() {
             "is a script and is not run to detect its framework; if it runs tests, set --framework",
         ),
         (&sleeper, Some("gtest"), ": timed out after 0.5 s"),
-        (&crasher, Some("gtest"), "died of SIGSEGV while listing its tests; last line of output: \"boom\""),
+        (
+            &crasher,
+            Some("gtest"),
+            "was killed by SIGSEGV while listing its tests; last line of output: \"boom\"",
+        ),
         (&broken, Some("gtest"), "it could not be started: "),
     ] {
         let error = bench.discover_as(script, framework, 500).await.unwrap_err();

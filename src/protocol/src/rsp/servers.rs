@@ -71,7 +71,7 @@ wire_numbers! {
 
 wire_numbers! {
     /// State of publishing, which clients show beside the state of a server. Heeler publishes nothing; the
-    /// state tells whether the latest run needs attention.
+    /// state shows whether the latest run needs attention.
     PublishState {
         /// All tests passed; shown as "Synchronized".
         Synchronized = 1,

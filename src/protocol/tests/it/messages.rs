@@ -12,7 +12,6 @@ use serde::de::DeserializeOwned;
 /// Reads a body back and returns the difference from the sample.
 type ReadBackCheck = dyn Fn(&str) -> Result<(), String>;
 
-/// Sample of one message.
 pub(crate) struct MessageSample {
     /// Name of the golden file, without extension.
     pub(crate) name: &'static str,
@@ -248,7 +247,7 @@ fn dump() -> Attachment {
 fn notifications() -> Vec<MessageSample> {
     let line = LogMessage {
         node_uid: Some("unit::A.b".to_owned()),
-        ..LogMessage::new(LogLevel::Warning, "worker 2 died; what it had not settled is run again")
+        ..LogMessage::new(LogLevel::Warning, "worker 2 died; rerunning its tests that have no result")
     };
     let messages = vec![line, LogMessage::new(LogLevel::Information, "all is well")];
     let batch = LogBatchParams { run_id: Some(RUN.to_owned()), messages: messages.clone() };

@@ -47,7 +47,7 @@ pub enum ListenError {
     #[error("reach the client")]
     Dial { host: String, port: u16, source: tcp::DialError },
     /// The threads for blocking streams could not be started.
-    #[error("start two threads")]
+    #[error("start the two threads for the connection to the client")]
     Threads(#[source] io::Error),
     /// The TCP address could not be bound.
     #[error("listen on {address}")]
@@ -277,7 +277,7 @@ struct WaitingConnection {
 /// A change in the set of sessions.
 enum SessionChange {
     Ended(Result<SessionEnd, JoinError>),
-    /// The previous client is still there.
+    /// The previous session has not ended in time.
     NotReplaced,
 }
 

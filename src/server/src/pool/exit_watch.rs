@@ -24,7 +24,7 @@ impl ProcessExitWatch {
     /// Cancel safe: yes, because nothing is read from the descriptor.
     pub async fn wait(&self) {
         if let Err(error) = self.0.readable().await {
-            tracing::debug!(%error, "cannot watch a process any longer");
+            tracing::debug!(%error, "can no longer watch a process");
             pending().await
         }
     }

@@ -115,7 +115,6 @@ struct HeldShared {
 /// Duplicate of a process's connection to a client.
 #[derive(Debug)]
 pub struct HeldStream {
-    /// The client.
     pub client: ClientId,
     socket: OwnedFd,
     record: StreamRecord,
@@ -124,12 +123,11 @@ pub struct HeldStream {
     progress_path: PathBuf,
 }
 
-/// A stream after its sender's death, with the proof of what the client has.
+/// State of a stream after its sender's death.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettledStream {
-    /// The client.
     pub client: ClientId,
-    /// Proof for everything up to the positions.
+    /// How certain it is that the client has everything up to `positions`.
     pub proof: ProofLevel,
     /// Results or frames that the client has, by run.
     pub positions: BTreeMap<String, u64>,
@@ -138,7 +136,7 @@ pub struct SettledStream {
 }
 
 impl SettledStream {
-    /// Returns the result of a proof for everything in a mark.
+    /// Returns the state of a stream whose frames up to `mark` have this proof level.
     fn new(client: ClientId, proof: ProofLevel, mark: StreamMark) -> Self {
         let StreamMark { positions, handled, completing, mut completed, .. } = mark;
         let is_handled = proof == ProofLevel::Handled;
@@ -221,7 +219,7 @@ impl HeldShared {
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot receive duplicates of callback connections any longer");
+                    tracing::warn!(%error, "can no longer receive duplicates of callback connections");
                     return Err(error);
                 }
             };
@@ -244,7 +242,7 @@ impl HeldShared {
     }
 }
 
-/// Why a stream is not proven.
+/// Why it is unknown whether the client has handled a stream.
 #[derive(Debug, thiserror::Error)]
 enum UnsettledError {
     #[error("failed to read the record of the stream")]

@@ -94,7 +94,10 @@ mod tests {
         let broken = listing("{\"k\":\"test\",\"id\":\"a\",\"broken\":\"b\"}\n{\"k\":\"listed\"}\n").unwrap();
         assert_eq!(broken[0].broken.as_deref(), Some("b"));
         let later = listing("{\"k\":\"hello\",\"v\":2}\n{\"k\":\"listed\"}\n").unwrap_err().to_string();
-        assert!(later.contains("\"hello\" of version 2; this heeler supports version 1"), "{later}");
+        assert!(
+            later.contains("\"hello\" of version 2; this version of Heeler supports version 1"),
+            "{later}"
+        );
         assert!(matches!(listing("garbage\n"), Err(ListingError::Damaged { .. })));
         assert!(matches!(listing(""), Err(ListingError::NotThisFramework { .. })));
     }

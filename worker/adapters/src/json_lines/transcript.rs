@@ -258,7 +258,11 @@ mod tests {
         };
         assert_eq!(fault("{\"k\":\"hello\",\"v\":1,\"name\":\"x\"}\n{\"k\":\"begin\",\"i\":0}\n"), None);
         assert_eq!(fault("{\"k\":\"hello\"}\n"), None);
-        assert!(fault("{\"k\":\"hello\",\"v\":2}\n").unwrap().contains("this heeler supports version 1"));
+        assert!(
+            fault("{\"k\":\"hello\",\"v\":2}\n")
+                .unwrap()
+                .contains("this version of Heeler supports version 1")
+        );
         assert!(
             fault("{\"k\":\"begin\",\"i\":0}\n{\"k\":\"hello\"}\n").unwrap().contains("after other reports")
         );

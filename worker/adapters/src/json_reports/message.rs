@@ -103,7 +103,9 @@ impl ReportLine {
     pub(crate) fn unknown_version(&self) -> Option<String> {
         let version = &self.0["v"];
         let is_known = version.is_null() || version.as_u64().is_some_and(|version| version == VERSION);
-        (!is_known).then(|| format!("\"hello\" of version {version}; this heeler supports version {VERSION}"))
+        (!is_known).then(|| {
+            format!("\"hello\" of version {version}; this version of Heeler supports version {VERSION}")
+        })
     }
 
     /// Returns the number of the last fence before the report.

@@ -133,8 +133,8 @@ impl RequestedRun {
     pub(super) fn log_conflict(&self, program: usize, fixture: &str, findings: &RunFindings) {
         let limit = self.startup_limit_ms(program, 0, findings) / 1000;
         let message = format!(
-            "the session fixture {fixture:?} hung for {limit} s during setup while another process has it set up, \
-             probably because they share a port, a file or a database. The tests continue in one process, also in \
+            "the session fixture {fixture:?} hung for {limit} s in its set-up while another process was using it, \
+             probably because both need the same port, file or database. The tests continue in one process, also in \
              later runs. To avoid the wait, set `max-processes = 1`; to run tests in parallel, give each process a \
              resource of its own (a free port, tmp_path_factory)"
         );
@@ -182,7 +182,7 @@ impl RequestedRun {
         }
     }
 
-    /// Returns a finish request with the descriptions of its tests.
+    /// Returns a finish request for the described tests.
     pub(super) fn finish_of(&self, descriptions: TestDescriptions) -> FinishRequest {
         let uids = descriptions.tests.values().map(|test| &test.uid);
         let uids = uids.chain(descriptions.groups.iter().map(|group| &group.uid));
