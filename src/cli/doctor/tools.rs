@@ -66,7 +66,7 @@ static TOOLS: [TestTool; 7] = [
 /// Returns the interpreter that `--pytest .` would use.
 fn find_python() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
-    find_interpreter(None, &here).ok()
+    find_interpreter(None, &here, &[]).ok()
 }
 
 /// Returns a line for each tool. A missing tool limits only its own tests, so the machine is not limited.
