@@ -220,7 +220,7 @@ fn unsupported(tests: &[CtestTest]) -> Vec<String> {
     names.into_iter().map(line).collect()
 }
 
-/// Removes the dependencies that follow from fixtures, which CTest lists like those that the project declares.
+/// Removes the dependencies that follow from fixtures. CTest lists them like those that the project declares.
 fn remove_fixture_order(tests: &mut [CtestTest]) {
     let by_name: HashMap<&str, &CtestTest> = tests.iter().map(|test| (test.name.as_str(), test)).collect();
     let is_declared = |test: &CtestTest, name: &String| {

@@ -15,7 +15,7 @@ use super::{
     Config, FilePosition, RunLayer, SettingsOverride, SuiteConfig,
     profiles::{STATE_DIR, resolve_path},
     reader::{ConfigDocument, TableReader},
-    resources::{check_uses, read_resources},
+    resource_tables::{check_uses, read_resources},
     sources::read_source,
     tables::{OverrideTable, ProfileTable, SuiteTable, TopTable},
     test_arguments::read_test_arguments,

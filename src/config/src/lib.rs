@@ -18,6 +18,7 @@ mod reader;
 #[cfg(test)]
 mod reference;
 mod reports;
+mod resource_tables;
 mod resources;
 mod retries;
 mod run_options;

@@ -1,13 +1,8 @@
-//! Resources that tests use while they run: `[[resource]]` declares them, `uses` names them.
+//! The resources that a test uses while it runs, as `uses` names them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use super::{
-    TestLayer,
-    notation::{Notation, NotationError, WrittenValue},
-    reader::TableReader,
-    tables::ResourceTable,
-};
+use super::notation::{Notation, NotationError, WrittenValue};
 
 /// How much of a resource a test uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,47 +60,4 @@ fn parse_use(text: &str) -> Result<ResourceUse, NotationError> {
         return Err(malformed());
     }
     Ok(ResourceUse { resource: resource.to_owned(), amount })
-}
-
-/// Reads the declared resources: the capacity of each by its name.
-pub(super) fn read_resources(top: &TableReader<'_, '_>) -> BTreeMap<String, u32> {
-    let mut resources = BTreeMap::new();
-    for table in top.read_tables("resource", "[[resource]]") {
-        let ResourceTable { name, capacity } = table.read();
-        table.report_unknown_keys();
-        let Some(name) = name else {
-            if !table.contains_key("name") {
-                table.document.report(table.span.clone(), "[[resource]] needs a \"name\"");
-            }
-            continue;
-        };
-        if name.contains(['=', ':']) {
-            let message = format!("the resource name \"{name}\" contains \"=\" or \":\"");
-            table.document.report(table.key_span("name"), message);
-        }
-        if resources.insert(name.clone(), capacity.map_or(1, u32::from)).is_some() {
-            table.document.report(table.key_span("name"), format!("duplicate resource name \"{name}\""));
-        }
-    }
-    resources
-}
-
-/// Reports uses of resources that are not declared.
-pub(super) fn check_uses(table: &TableReader<'_, '_>, tests: &TestLayer, resources: &BTreeMap<String, u32>) {
-    for used in tests.uses.iter().flat_map(|uses| uses.iter()) {
-        if resources.contains_key(&used.resource) {
-            continue;
-        }
-        let known = resources.keys().map(String::as_str);
-        let hint = match crate::closest_match(&used.resource, known) {
-            Some(near) => format!("; did you mean \"{near}\"?"),
-            None if resources.is_empty() => "; declare it in a [[resource]] table".to_owned(),
-            None => {
-                let names: Vec<_> = resources.keys().map(String::as_str).collect();
-                format!(" (available: {})", names.join(", "))
-            }
-        };
-        let message = format!("unknown resource \"{}\"{hint}", used.resource);
-        table.document.report(table.key_span("uses"), message);
-    }
 }

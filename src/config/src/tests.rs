@@ -1,6 +1,6 @@
 //! Valid and invalid `heeler.toml` files, as written by users.
 
-use std::{collections::BTreeMap, num::NonZeroU32, path::Path, time::Duration};
+use std::{num::NonZeroU32, path::Path, time::Duration};
 
 use heeler_core::{RetryPolicy, SourceRequest};
 
@@ -451,61 +451,6 @@ fn subject(uid: &str) -> FilterSubject<'_> {
 
 fn settings(command_line: CommandLineSettings) -> ResolvedSettings {
     ResolvedSettings::resolve(&parse(FULL), command_line).unwrap()
-}
-
-#[test]
-fn resources_are_declared_and_used() {
-    let text = r#"
-[[resource]]
-name = "database"
-capacity = 4
-[[resource]]
-name = "port"
-[[profile.default.override]]
-filter = "db"
-uses = ["database=2", "port:read"]
-weight = 3
-priority = -5
-"#;
-    let config = Config::parse(Path::new("heeler.toml"), text).unwrap();
-    assert_eq!(config.resources, BTreeMap::from([("database".to_owned(), 4), ("port".to_owned(), 1)]));
-    let settings = ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap();
-    let test = settings.for_test(None, &subject("x::db"));
-    let used = |resource: &str, amount| ResourceUse { resource: resource.to_owned(), amount };
-    let expected = [used("database", ResourceAmount::Units(2)), used("port", ResourceAmount::Units(1))];
-    assert_eq!(test.uses.as_deref(), Some(&expected[..]));
-    assert_eq!((test.weight.map(u32::from), test.priority), (Some(3), -5));
-    assert_eq!(settings.for_test(None, &subject("x::other")), TestSettings::default());
-}
-
-#[test]
-fn wrong_resources_are_reported() {
-    let text = r#"
-[[resource]]
-name = "database"
-[[resource]]
-name = "database"
-[[resource]]
-capacity = 0
-[profile.default]
-uses = ["databse", "database=0", "database:append"]
-[[suite]]
-name = "unit"
-programs = ["x"]
-uses = ["databse"]
-priority = 101
-"#;
-    check_problems(
-        text,
-        r#"
-heeler.toml:5:1: duplicate resource name "database"
-heeler.toml:6:1: [[resource]] needs a "name"
-heeler.toml:7:12: expected a positive integer for "capacity" in [[resource]], found the number 0
-heeler.toml:9:20: expected an array of resources such as ["database", "gpu=2", "cache:read"] for "uses" in [profile.default]: "database=0"; write NAME, NAME=AMOUNT or NAME:read
-heeler.toml:13:1: unknown resource "databse"; did you mean "database"?
-heeler.toml:14:12: expected a number from -100 to 100 for "priority" in [[suite]], found the number 101
-"#,
-    );
 }
 
 #[test]

@@ -22,8 +22,10 @@
 
 mod needs;
 mod program_queue;
+mod ready_batches;
 mod single_tests;
 mod slot_loads;
+mod start_rules;
 mod ticket;
 
 use std::{
@@ -35,12 +37,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{ProgramId, Slots, TestId};
-use needs::FreeResources;
 pub use needs::LeaseNeeds;
 use program_queue::{ProgramQueue, SlotShare};
+use ready_batches::ReadyBatches;
 use single_tests::SingleTests;
 pub use slot_loads::{BusySlot, SlotLoads};
-use ticket::Ticket;
+use start_rules::StartRules;
 
 /// A test that took at least this long in earlier runs goes first and in isolation, unless its program is
 /// slow to start.
@@ -144,11 +146,7 @@ pub struct TestQueue {
     known_median: Option<Duration>,
     /// Duration beyond which a batch gets no more tests.
     batch_limit: Option<Duration>,
-    /// Capacity of each resource.
-    capacities: Vec<u32>,
-    /// Whether any program has needs beyond one slot, or a priority.
-    has_needs: bool,
-    ticket: Ticket,
+    start_rules: StartRules,
 }
 
 impl TestQueue {
@@ -160,14 +158,16 @@ impl TestQueue {
             .zip(programs)
             .map(|(id, costs)| (id, ProgramQueue::new(costs)))
             .collect();
-        let has_needs = programs.values().any(|one| *one.needs() != LeaseNeeds::default());
-        Self { programs, has_needs, ..Self::default() }
+        let needs = programs.iter().map(|(id, one)| (*id, one.needs().clone()));
+        let start_rules = StartRules::new(needs);
+        Self { programs, start_rules, ..Self::default() }
     }
 
     /// Sets the capacity of each resource.
     #[must_use]
-    pub(crate) fn with_capacities(self, capacities: Vec<u32>) -> Self {
-        Self { capacities, ..self }
+    pub(crate) fn with_capacities(mut self, capacities: Vec<u32>) -> Self {
+        self.start_rules.set_capacities(capacities);
+        self
     }
 
     /// Limits the duration of batches. A program with an expensive start may exceed the limit, because a
@@ -303,7 +303,7 @@ impl TestQueue {
         for (id, one) in &self.programs {
             let batches = ready.of(*id, one, total < loads.slots);
             let leases = batches.min(self.room_for(*id, loads));
-            total = total.saturating_add(one.needs().weight_within(loads.slots).times(leases));
+            total = total.saturating_add(self.lease_weight(*id, loads.slots).times(leases));
         }
         total.min(loads.slots)
     }
@@ -311,22 +311,14 @@ impl TestQueue {
     /// Returns how many leases may start now. Each needs a worker, and each of these workers gets a batch.
     #[must_use]
     pub(crate) fn startable_leases(&self, loads: &SlotLoads) -> usize {
-        let mut free = self.free(loads);
-        let StartablePrograms::Only(programs) = self.startable(loads) else {
-            return free.slots().min(self.wanted_slots(loads)).0;
+        let Some(programs) = self.startable(loads) else {
+            let taken = loads.busy.iter().map(|slot| slot.weight).sum();
+            return loads.usable().saturating_sub(taken).min(self.wanted_slots(loads)).0;
         };
         let ready = ReadyBatches::new(self, loads);
-        let mut count = 0;
-        for id in programs {
-            let one = &self.programs[&id];
-            let batches = ready.of(id, one, true).min(self.room_for(id, loads));
-            let leases = batches.min(free.leases_of(one.needs()));
-            for _ in 0..leases {
-                free.take(one.needs(), one.needs().weight_within(loads.usable()));
-            }
-            count += leases;
-        }
-        count
+        self.start_rules.fitting_leases(programs, loads, |id| {
+            ready.of(id, &self.programs[&id], true).min(self.room_for(id, loads))
+        })
     }
 
     /// Returns how many more processes of a program may start, if there are slots.
@@ -337,33 +329,40 @@ impl TestQueue {
         let Some(one) = self.programs.get(&program) else { return usize::MAX };
         let most = one.max_processes().unwrap_or(usize::MAX);
         let by_processes = most.saturating_sub(loads.processes_of(program));
-        if one.needs().resources.is_empty() {
-            return by_processes;
-        }
-        by_processes.min(self.free(loads).leases_by_resources(one.needs()))
-    }
-
-    /// Returns the needs of a program's tests.
-    fn needs(&self, program: ProgramId) -> &LeaseNeeds {
-        self.programs[&program].needs()
+        by_processes.min(self.start_rules.leases_by_resources(program, loads))
     }
 
     /// Returns the slots of a new lease of this program.
     pub(crate) fn lease_weight(&self, program: ProgramId, usable: Slots) -> Slots {
-        self.needs(program).weight_within(usable)
+        self.start_rules.needs(program).weight_within(usable)
     }
 
-    /// Returns the slots and resources that no lease takes.
-    fn free(&self, loads: &SlotLoads) -> FreeResources<'_> {
-        self.free_beside(loads, &loads.busy)
-    }
-
-    fn free_beside(&self, loads: &SlotLoads, busy: &[BusySlot]) -> FreeResources<'_> {
-        let mut free = FreeResources::all(&self.capacities, loads.usable());
-        for slot in busy {
-            free.take(self.needs(slot.program), slot.weight);
+    /// Returns the programs that may start now, if needs restrict them. Otherwise all programs with room may.
+    fn startable(&self, loads: &SlotLoads) -> Option<BTreeSet<ProgramId>> {
+        if self.start_rules.are_trivial() {
+            return None;
         }
-        free
+        let has_room = |program| self.room_for(program, loads) > 0;
+        Some(self.start_rules.startable(&self.waiting_programs(), loads, has_room))
+    }
+
+    fn may_start(
+        &self,
+        startable: Option<&BTreeSet<ProgramId>>,
+        program: ProgramId,
+        loads: &SlotLoads,
+    ) -> bool {
+        match startable {
+            None => self.room_for(program, loads) > 0,
+            Some(programs) => programs.contains(&program),
+        }
+    }
+
+    fn on_start(&mut self, program: ProgramId, loads: &SlotLoads) {
+        if !self.start_rules.are_trivial() {
+            let waiting = self.waiting_programs();
+            self.start_rules.on_start(program, &waiting, loads);
+        }
     }
 
     /// Returns the programs with waiting tests.
@@ -373,106 +372,34 @@ impl TestQueue {
         queued.chain(rests).chain(self.isolated.programs()).chain(self.long.programs()).collect()
     }
 
-    /// Returns the programs whose tests may start now. If programs have needs, only those of the highest
-    /// priority may start, and among these the heaviest.
-    fn startable(&self, loads: &SlotLoads) -> StartablePrograms {
-        if !self.has_needs {
-            return StartablePrograms::WithRoom;
-        }
-        let free = self.free(loads);
-        let waiting = self.waiting_programs();
-        let fits = |program: &ProgramId| {
-            self.room_for(*program, loads) > 0 && free.leases_of(self.needs(*program)) > 0
-        };
-        let holder = self.ticket.holder().filter(|holder| waiting.contains(holder));
-        if let Some(holder) = holder.filter(fits) {
-            return StartablePrograms::Only(BTreeSet::from([holder]));
-        }
-        let is_allowed = |program: &ProgramId| {
-            holder.is_none_or(|holder| !free.is_in_the_way(self.needs(*program), self.needs(holder)))
-        };
-        let rank = |program: ProgramId| {
-            let needs = self.needs(program);
-            (needs.priority, needs.weight_within(loads.usable()))
-        };
-        let mut programs: BTreeSet<_> = waiting.into_iter().filter(|id| fits(id) && is_allowed(id)).collect();
-        let first = programs.iter().map(|id| rank(*id)).max();
-        programs.retain(|id| Some(rank(*id)) == first);
-        StartablePrograms::Only(programs)
-    }
-
-    /// Returns whether a process of this program must end instead of running more tests, because other tests
-    /// wait for its slots or resources: those with the ticket, or with a higher priority.
-    fn must_yield(&self, program: ProgramId, loads: &SlotLoads) -> bool {
-        if !self.has_needs {
-            return false;
-        }
-        let (free, own) = (self.free(loads), self.needs(program));
-        let mut others = loads.busy.clone();
-        if let Some(place) = others.iter().position(|slot| slot.program == program) {
-            others.remove(place);
-        }
-        let free_without = self.free_beside(loads, &others);
-        self.waiting_programs().into_iter().filter(|other| *other != program).any(|other| {
-            let needs = self.needs(other);
-            let has_ticket = self.ticket.holder() == Some(other);
-            let goes_first = needs.priority > own.priority && self.room_for(other, loads) > 0;
-            has_ticket && free.is_in_the_way(own, needs) || goes_first && free_without.leases_of(needs) > 0
-        })
-    }
-
-    /// Records for the ticket that a batch starts. `loads` is the load before.
-    fn count_passed_over(&mut self, batch: &TestBatch, loads: &SlotLoads) {
-        if !self.has_needs {
-            return;
-        }
-        let (free, own) = (self.free(loads), self.needs(batch.program));
-        let waiting = self.waiting_programs();
-        let is_passed_over = |other: &ProgramId| {
-            let needs = self.needs(*other);
-            *other != batch.program
-                && needs.priority >= own.priority
-                && free.leases_of(needs) == 0
-                && free.is_in_the_way(own, needs)
-        };
-        let passed_over: Vec<_> = waiting.iter().copied().filter(is_passed_over).collect();
-        self.ticket.on_start(batch.program);
-        if let Some(holder) = self.ticket.holder().filter(|holder| !waiting.contains(holder)) {
-            self.ticket.take_from(holder);
-        }
-        for program in passed_over {
-            self.ticket.pass_over(program, loads.slots);
-        }
-    }
-
     /// Removes and returns the next batch for the free slot.
     pub fn next_batch(&mut self, loads: &SlotLoads) -> Option<TestBatch> {
         let startable = self.startable(loads);
-        let batch = self.next_of(&startable, loads)?;
-        self.count_passed_over(&batch, loads);
+        let batch = self.next_of(startable.as_ref(), loads)?;
+        self.on_start(batch.program, loads);
         Some(batch)
     }
 
-    fn next_of(&mut self, startable: &StartablePrograms, loads: &SlotLoads) -> Option<TestBatch> {
+    fn next_of(&mut self, startable: Option<&BTreeSet<ProgramId>>, loads: &SlotLoads) -> Option<TestBatch> {
         if let Some(place) =
-            self.remainders.iter().position(|rest| startable.includes(self, rest.program, loads))
+            self.remainders.iter().position(|rest| self.may_start(startable, rest.program, loads))
         {
             return Some(self.take_remainder(place));
         }
         // Tests that are a batch of one: the isolated ones first.
         let mut isolated = std::mem::take(&mut self.isolated);
-        let taken = isolated.take_longest(|program| startable.includes(self, program, loads));
+        let taken = isolated.take_longest(|program| self.may_start(startable, program, loads));
         self.isolated = isolated;
         if let Some((program, test)) = taken {
             return Some(TestBatch { program, tests: vec![test], is_isolated: true });
         }
-        if let Some(batch) = self.next_long(|queue, program| startable.includes(queue, program, loads)) {
+        if let Some(batch) = self.next_long(|queue, program| queue.may_start(startable, program, loads)) {
             return Some(batch);
         }
         // A chunk of the program with the most work left.
         let known_median = self.known_median;
         let waiting = self.programs.iter().filter(|(_, one)| !one.waiting.is_empty());
-        let waiting = waiting.filter(|(id, _)| startable.includes(self, **id, loads));
+        let waiting = waiting.filter(|(id, _)| self.may_start(startable, **id, loads));
         let works = waiting.map(|(id, one)| (*id, one.remaining_work(known_median)));
         // On a tie, the first program in the user's order.
         let (program, _) = works.rev().max_by_key(|(_, work)| *work)?;
@@ -499,23 +426,25 @@ impl TestQueue {
     /// Removes and returns the next batch for a process of this program that has listed its tests and waits.
     /// `None` if no waiting test can run in that process.
     pub(crate) fn next_first_batch(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
-        if !self.startable(loads).includes(self, program, loads) {
+        if !self.may_start(self.startable(loads).as_ref(), program, loads) {
             return None;
         }
         let batch = self.next_for_process(program, loads)?;
-        self.count_passed_over(&batch, loads);
+        self.on_start(batch.program, loads);
         Some(batch)
     }
 
     /// Removes and returns the next batch for a process of this program that has finished its tests. `None`
     /// if there is none, or if other tests need its slot or resources first.
     pub(crate) fn next_extension(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
-        let has_isolated = self.isolated.programs().any(|program| self.room_for(program, loads) > 0);
-        if has_isolated || self.must_yield(program, loads) {
+        let has_room = |program| self.room_for(program, loads) > 0;
+        let must_yield = !self.start_rules.are_trivial()
+            && self.start_rules.must_yield(program, &self.waiting_programs(), loads, has_room);
+        if must_yield || self.isolated.programs().any(has_room) {
             return None;
         }
         let batch = self.next_for_process(program, loads)?;
-        self.count_passed_over(&batch, loads);
+        self.on_start(batch.program, loads);
         Some(batch)
     }
 
@@ -560,8 +489,9 @@ impl TestQueue {
     /// includes one more start of every other program.
     fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
         let one = &self.programs[&program];
-        let weight = one.needs().weight_within(loads.slots);
-        let most = self.max_leases(one);
+        let weight = self.lease_weight(program, loads.slots);
+        let most = one.max_processes().unwrap_or(usize::MAX).min(self.start_rules.most_leases(program));
+        let most = (most != usize::MAX).then_some(most);
         let slots = most.unwrap_or(usize::MAX).min(loads.slots.leases_of(weight));
         let waiting = self.programs.values().map(|one| one.waiting.len()).filter(|tests| *tests > 0);
         let (programs, tests) = waiting.fold((0, 0), |(programs, all), tests| (programs + 1, all + tests));
@@ -589,15 +519,6 @@ impl TestQueue {
         self.programs.get(&program).map_or(UNKNOWN_START, ProgramQueue::start_cost)
     }
 
-    /// Returns the maximum number of concurrent leases of a program, if its processes or its resources limit
-    /// them.
-    fn max_leases(&self, one: &ProgramQueue) -> Option<usize> {
-        let all = FreeResources::all(&self.capacities, Slots::NONE);
-        let by_resources = all.leases_by_resources(one.needs());
-        let most = one.max_processes().unwrap_or(usize::MAX).min(by_resources);
-        (most != usize::MAX).then_some(most)
-    }
-
     fn take_remainder(&mut self, place: usize) -> TestBatch {
         let rest = &mut self.remainders[place];
         let program = rest.program;
@@ -612,72 +533,6 @@ impl TestQueue {
 
     fn program(&mut self, program: ProgramId) -> &mut ProgramQueue {
         self.programs.get_mut(&program).expect("every program of the plan has a queue")
-    }
-}
-
-/// The programs whose tests may start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum StartablePrograms {
-    /// All programs whose processes may start.
-    WithRoom,
-    /// These programs.
-    Only(BTreeSet<ProgramId>),
-}
-
-impl StartablePrograms {
-    fn includes(&self, queue: &TestQueue, program: ProgramId, loads: &SlotLoads) -> bool {
-        match self {
-            Self::WithRoom => queue.room_for(program, loads) > 0,
-            Self::Only(programs) => programs.contains(&program),
-        }
-    }
-}
-
-/// Counts the batches that the waiting tests would make if all slots were free.
-struct ReadyBatches<'a> {
-    queue: &'a TestQueue,
-    idle: SlotLoads,
-    work: Duration,
-    remainders: BTreeMap<ProgramId, usize>,
-    /// Whether processes or resources are limited, so that single tests must be counted by program.
-    is_limited: bool,
-}
-
-impl<'a> ReadyBatches<'a> {
-    fn new(queue: &'a TestQueue, loads: &SlotLoads) -> Self {
-        let mut remainders: BTreeMap<ProgramId, usize> = BTreeMap::new();
-        for rest in &queue.remainders {
-            let cap = queue.programs.get(&rest.program).and_then(|one| one.cap).unwrap_or(usize::MAX);
-            *remainders.entry(rest.program).or_default() += rest.tests.len().div_ceil(cap);
-        }
-        let is_limited = queue.has_needs
-            || !loads.delayed_starts.is_empty()
-            || queue.programs.values().any(|one| one.max_processes().is_some());
-        let (idle, work) = (SlotLoads::idle(loads.slots), queue.remaining_work());
-        Self { queue, idle, work, remainders, is_limited }
-    }
-
-    /// Returns the number of single tests if no program is limited.
-    fn unlimited_tests(&self) -> usize {
-        if self.is_limited { 0 } else { self.queue.isolated.len() + self.queue.long.len() }
-    }
-
-    /// Returns the number of batches of a program. `counts_chunks`: also of the tests that share a process.
-    fn of(&self, id: ProgramId, one: &ProgramQueue, counts_chunks: bool) -> usize {
-        let mut batches = self.remainders.get(&id).copied().unwrap_or(0);
-        if self.is_limited {
-            batches += self.queue.isolated.count_of(id) + self.queue.long.count_of(id);
-        }
-        if one.waiting.is_empty() || !counts_chunks {
-            return batches;
-        }
-        let full =
-            one.full_batch(self.queue.share_of_slot(id, self.work, &self.idle), self.queue.batch_limit);
-        let work = one.remaining_work(self.queue.known_median).saturating_sub(full.remainder);
-        let by_work = work.as_nanos().div_ceil(full.duration.as_nanos().max(1));
-        let by_count = one.waiting.len().div_ceil(full.tests.min(full.unmeasured));
-        let chunks = usize::try_from(by_work).unwrap_or(usize::MAX).max(by_count);
-        batches.saturating_add(chunks.clamp(1, one.waiting.len()))
     }
 }
 

@@ -1,5 +1,5 @@
-//! A repository with projects of seven frameworks: found without a configuration, run by the configured suites,
-//! and one suite at a time. The expected numbers are those of the frameworks' own runners.
+//! A repository with projects of seven frameworks: found without a configuration, run by the configured
+//! suites, and one suite at a time. The expected numbers are those of the frameworks' own runners.
 
 use std::{fs, path::Path, process::Command};
 

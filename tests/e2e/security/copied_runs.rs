@@ -64,8 +64,8 @@ fn write_projects(world: &TestWorld, directory: &str) {
     write("test_a.py", "def test_a(): pass\n");
 }
 
-/// Returns a source of each kind that would execute a program. The program leaves a file behind. The projects are
-/// too deep to be found by a `heeler run` that names none.
+/// Returns a source of each kind that would execute a program. The program leaves a file behind. The projects
+/// are too deep to be found by a `heeler run` that names none.
 fn hostile_sources(world: &TestWorld) -> Vec<(&'static str, Value)> {
     world.write_program("evil", "#!/bin/sh\ntouch \"$(dirname \"$0\")/executed\"\nexit 0\n");
     write_projects(world, "a/b/c");

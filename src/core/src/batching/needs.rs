@@ -45,11 +45,6 @@ impl<'a> FreeResources<'a> {
         Self { capacities, usable, slots: usable, taken: BTreeMap::new() }
     }
 
-    /// Returns the slots that are free.
-    pub(super) fn slots(&self) -> Slots {
-        self.slots
-    }
-
     /// Takes the resources of one lease, and this many slots.
     pub(super) fn take(&mut self, needs: &LeaseNeeds, weight: Slots) {
         self.slots = self.slots.saturating_sub(weight);

@@ -1,6 +1,6 @@
-//! The ticket against starvation. Tests that need much are passed over as long as tests that need less keep the
-//! slots busy. Tests passed over once per slot get the ticket: until they start, nothing starts that takes
-//! something they lack.
+//! The ticket against starvation. Tests that need much are passed over as long as tests that need less keep
+//! the slots busy. Tests passed over once per slot get the ticket: until they start, nothing starts that
+//! takes something they lack.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The order that the traits of tests demand: of fixtures that they set up, require or clean up, and of tests
-//! that they depend on. Users of a fixture start after all of its set-ups have succeeded; clean-ups start after
-//! all set-ups and users have ended.
+//! that they depend on. Users of a fixture start after all of its set-ups have succeeded; clean-ups start
+//! after all set-ups and users have ended.
 
 use std::collections::HashMap;
 

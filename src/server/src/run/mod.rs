@@ -3,6 +3,7 @@
 //! - `prepare`: the plan with its directory, and what front ends record after the run.
 //! - `composed`: the record of a run whose results are decided by its front end.
 //! - `plan`: the tests to run, in the forms needed by the model and the workers.
+//! - `program_table`: the programs of a plan.
 //! - `dump_budget`: limits the dumps of a run, and chooses the crash capture of each lease.
 //! - `fixtures`: the start order of fixtures and their users.
 //! - `needs`: the slots and resources that tests take.
@@ -29,6 +30,7 @@ mod needs;
 mod neighbours;
 mod plan;
 mod prepare;
+mod program_table;
 mod report_writer;
 mod resource_usage;
 mod synthesized;

@@ -10,7 +10,7 @@ use std::{
 
 use heeler_core::{
     ProgramId, RetryPolicy, TestId,
-    batching::{LeaseNeeds, ProgramCosts},
+    batching::ProgramCosts,
     run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
 use heeler_protocol::control::{
@@ -20,7 +20,8 @@ use heeler_protocol::control::{
 use super::{
     fixtures::add_prerequisites,
     groups::GroupList,
-    needs::{ResourceIds, expected_duration},
+    needs::expected_duration,
+    program_table::{ListingFacts, PlannedProgram, PlannedPrograms, ProgramTable},
     test_history::HistorySnapshot,
 };
 
@@ -48,20 +49,6 @@ pub struct SelectedTest {
     pub settings: TestSettings,
     /// Why the test can't be run, or `None` if it can.
     pub unrunnable: Option<String>,
-}
-
-/// Facts from the listing of a program, besides its tests.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ListingFacts {
-    /// Number of tests that the framework runs by default; `None` if the program could not be listed.
-    pub runnable_tests: Option<usize>,
-    /// Time that the listing process took.
-    pub start: Option<Duration>,
-    /// How the listing process failed after it had listed all tests.
-    pub failure: Option<Arc<str>>,
-    /// Whether the program runs in a single process because its processes blocked each other in an earlier
-    /// run.
-    pub has_conflict: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +130,7 @@ pub(crate) struct RunPlanInputs<'a> {
 /// Selected tests with their programs and groups.
 #[derive(Debug)]
 pub struct PlannedTests {
-    programs: ProgramTable,
+    programs: PlannedPrograms,
     tests: Vec<SelectedTest>,
     /// Groups that contain the tests; each follows its parent.
     groups: Vec<TestGroup>,
@@ -174,8 +161,7 @@ impl PlannedTests {
             shuffle(&mut tests, &mut planned, seed);
         }
         add_prerequisites(tests.iter().map(|test| &test.listed), &mut planned);
-        programs.share_process_limits();
-        Self { programs, tests, groups: groups.finish(), scheduled: planned }
+        Self { programs: programs.finish(), tests, groups: groups.finish(), scheduled: planned }
     }
 
     /// Replaces the estimated duration of each test with `estimate(name)`.
@@ -205,7 +191,7 @@ impl RunPlan {
         let PlannedTests { programs, tests, groups, scheduled } = planned;
         let model = SchedulingPlan {
             programs: programs.costs,
-            capacities: programs.resources.into_capacities(),
+            capacities: programs.capacities,
             tests: scheduled,
             slots: settings.run.jobs.slots().get(),
             batch_limit: None,
@@ -257,14 +243,12 @@ impl RunPlan {
     /// Adds tests of the same programs and returns them for the state machine. Returns `None` and adds
     /// nothing if their programs differ from this plan's.
     pub(super) fn append(&mut self, added: PlannedTests) -> Option<Vec<ScheduledTest>> {
-        let is_equal = (&added.programs.programs, &added.programs.model_programs)
-            == (&self.programs, &self.model_programs);
-        if !is_equal
-            || added.programs.costs.iter().map(|one| &one.needs).ne(self
-                .model
-                .programs
-                .iter()
-                .map(|one| &one.needs))
+        let has_equal_needs = || {
+            added.programs.costs.iter().zip(&self.model.programs).all(|(one, other)| one.needs == other.needs)
+        };
+        if added.programs.programs != self.programs
+            || added.programs.model_programs != self.model_programs
+            || !has_equal_needs()
         {
             return None;
         }
@@ -342,64 +326,6 @@ impl RunPlan {
     }
 }
 
-/// A program of the run with its costs and listing facts.
-struct PlannedProgram {
-    program: TestProgram,
-    costs: ProgramCosts,
-    listing: ListingFacts,
-}
-
-#[derive(Debug, Default)]
-struct ProgramTable {
-    by_place: HashMap<Option<usize>, usize>,
-    programs: Vec<Arc<TestProgram>>,
-    /// Costs of each program, without the limits and needs of its tests.
-    base_costs: Vec<ProgramCosts>,
-    listings: Vec<ListingFacts>,
-    /// Index of each program of the model, by its program and needs.
-    by_needs: HashMap<(usize, LeaseNeeds), usize>,
-    model_programs: Vec<usize>,
-    /// Costs of the programs of the model.
-    costs: Vec<ProgramCosts>,
-    resources: ResourceIds,
-}
-
-impl ProgramTable {
-    fn get_or_insert(&mut self, place: Option<usize>, make: impl FnOnce() -> PlannedProgram) -> usize {
-        *self.by_place.entry(place).or_insert_with(|| {
-            let PlannedProgram { program, costs, listing } = make();
-            self.programs.push(Arc::new(program));
-            self.base_costs.push(costs);
-            self.listings.push(listing);
-            self.programs.len() - 1
-        })
-    }
-
-    /// Turns the process limit of a program that is in the model several times into a resource, so that it holds
-    /// for all of its processes together.
-    fn share_process_limits(&mut self) {
-        for program in 0..self.programs.len() {
-            let own: Vec<usize> =
-                (0..self.costs.len()).filter(|place| self.model_programs[*place] == program).collect();
-            let limit = own.iter().filter_map(|place| self.costs[*place].max_processes).min();
-            let Some(limit) = limit.filter(|_| own.len() > 1) else { continue };
-            let processes = self.resources.add_unnamed(limit.get());
-            for place in own {
-                self.costs[place].needs.resources.insert(processes, 1);
-            }
-        }
-    }
-
-    /// Returns the program of the model for the tests of a program with these needs.
-    fn model_program(&mut self, program: usize, needs: LeaseNeeds) -> usize {
-        *self.by_needs.entry((program, needs)).or_insert_with_key(|(_, needs)| {
-            self.model_programs.push(program);
-            self.costs.push(ProgramCosts { needs: needs.clone(), ..self.base_costs[program].clone() });
-            self.costs.len() - 1
-        })
-    }
-}
-
 fn plan_test(
     place: TestRef,
     of: &RunPlanInputs<'_>,
@@ -455,24 +381,17 @@ fn plan_test(
         ListingState::Broken { .. } | ListingState::Unknown => None,
     };
     let settings = of.settings.for_test(config_suite, &subject);
-    let needs = programs.resources.needs_of(&listed, &settings, &of.settings.resources);
-    let model_program = programs.model_program(program, needs);
-    let costs = &mut programs.costs[model_program];
-    // Tests in one process run one after another, including tests rerun after the process dies.
-    let one = (costs.process.is_one_batch && !settings.is_isolated).then_some(NonZeroU32::MIN);
-    // A configured `max-processes` takes precedence over a conflict learned from earlier runs.
-    let learned = programs.listings[program].has_conflict && settings.max_processes.is_none();
-    programs.listings[program].has_conflict = learned;
-    let learned = learned.then_some(NonZeroU32::MIN);
-    let limits = settings.max_processes.into_iter().chain(one).chain(learned);
-    costs.max_processes = costs.max_processes.into_iter().chain(limits).min();
+    let model_program = programs.model_program(program, &listed, &settings, &of.settings.resources);
+    programs.limit_processes(model_program, &settings);
     let planned = ScheduledTest {
         program: program_id(model_program),
         weight: weight_of_iterations(
             of.history.duration_of(&uid).or_else(|| expected_duration(&listed)),
             repeat_of(of.settings),
         ),
-        is_isolated: settings.is_isolated || costs.process.is_one_test || of.history.needs_isolation(&uid),
+        is_isolated: settings.is_isolated
+            || programs.process_traits(program).is_one_test
+            || of.history.needs_isolation(&uid),
         retries: settings.retries,
         selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
         is_unrunnable: unrunnable.is_some(),
@@ -533,15 +452,17 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         };
         PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });
-    let model_program = programs.model_program(program, LeaseNeeds::default());
+    let listed = listed_by_name(uid);
+    let settings = TestSettings::default();
+    let model_program = programs.model_program(program, &listed, &settings, &BTreeMap::new());
     let unrunnable = "not run: no program of this session contains this test".to_owned();
     let test = SelectedTest {
         uid: uid.to_owned(),
-        listed: listed_by_name(uid),
+        listed,
         program,
         listing_index: 0,
         group: None,
-        settings: TestSettings::default(),
+        settings,
         unrunnable: Some(unrunnable),
     };
     let planned = ScheduledTest {

@@ -91,8 +91,8 @@ impl Simulation {
         }
     }
 
-    /// Grants all requested workers. A worker may have come in vain, because the batches before it changed what
-    /// may start, but no worker is requested again and again.
+    /// Grants all requested workers. A worker may have come in vain, because the batches before it changed
+    /// what may start, but no worker is requested again and again.
     fn grant(&mut self) {
         let mut in_vain = 0;
         while self.requested > 0 {
@@ -201,7 +201,8 @@ fn any_needs(resources: u32) -> impl Strategy<Value = LeaseNeeds> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// In any world, every test gets its result, nothing is taken twice, and workers are not requested for ever.
+    /// In any world, every test gets its result, nothing is taken twice, and workers are not requested for
+    /// ever.
     #[test]
     fn random_worlds_end_within_their_capacities(
         slots in 1_usize..6,

@@ -1,0 +1,163 @@
+//! Decides which programs may start a lease, if tests need several slots or resources, or have a priority:
+//! everything they need is free, no program with a higher rank may start, and they take nothing that the
+//! holder of the ticket lacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    needs::{FreeResources, LeaseNeeds},
+    slot_loads::{BusySlot, SlotLoads},
+    ticket::Ticket,
+};
+use crate::{ProgramId, Slots};
+
+/// Needs of a program without an entry.
+static ONE_SLOT: LeaseNeeds = LeaseNeeds { weight: Slots::ONE, resources: BTreeMap::new(), priority: 0 };
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct StartRules {
+    /// Needs of the programs that need more than a slot, or have a priority.
+    needs: BTreeMap<ProgramId, LeaseNeeds>,
+    /// Capacity of each resource.
+    capacities: Vec<u32>,
+    ticket: Ticket,
+}
+
+impl StartRules {
+    pub(super) fn new(needs: impl IntoIterator<Item = (ProgramId, LeaseNeeds)>) -> Self {
+        let needs = needs.into_iter().filter(|(_, needs)| *needs != ONE_SLOT).collect();
+        Self { needs, ..Self::default() }
+    }
+
+    pub(super) fn set_capacities(&mut self, capacities: Vec<u32>) {
+        self.capacities = capacities;
+    }
+
+    /// Returns whether every program needs one slot and nothing else.
+    pub(super) fn are_trivial(&self) -> bool {
+        self.needs.is_empty()
+    }
+
+    pub(super) fn needs(&self, program: ProgramId) -> &LeaseNeeds {
+        self.needs.get(&program).unwrap_or(&ONE_SLOT)
+    }
+
+    /// Returns how many more leases of a program the free resources allow, regardless of slots.
+    pub(super) fn leases_by_resources(&self, program: ProgramId, loads: &SlotLoads) -> usize {
+        match self.needs.get(&program) {
+            Some(needs) if !needs.resources.is_empty() => self.free(loads).leases_by_resources(needs),
+            Some(_) | None => usize::MAX,
+        }
+    }
+
+    /// Returns how many leases of a program the capacities of its resources allow.
+    pub(super) fn most_leases(&self, program: ProgramId) -> usize {
+        FreeResources::all(&self.capacities, Slots::NONE).leases_by_resources(self.needs(program))
+    }
+
+    /// Returns the slots and resources that no lease takes.
+    fn free(&self, loads: &SlotLoads) -> FreeResources<'_> {
+        self.free_beside(loads, &loads.busy)
+    }
+
+    fn free_beside(&self, loads: &SlotLoads, busy: &[BusySlot]) -> FreeResources<'_> {
+        let mut free = FreeResources::all(&self.capacities, loads.usable());
+        for slot in busy {
+            free.take(self.needs(slot.program), slot.weight);
+        }
+        free
+    }
+
+    /// Returns the programs that may start now: those of the highest priority, and among these the heaviest.
+    /// `waiting` are the programs with waiting tests, and `has_room` tells which may have another process.
+    pub(super) fn startable(
+        &self,
+        waiting: &BTreeSet<ProgramId>,
+        loads: &SlotLoads,
+        has_room: impl Fn(ProgramId) -> bool,
+    ) -> BTreeSet<ProgramId> {
+        let free = self.free(loads);
+        let fits = |program: ProgramId| has_room(program) && free.leases_of(self.needs(program)) > 0;
+        let holder = self.ticket.holder().filter(|holder| waiting.contains(holder));
+        if let Some(holder) = holder.filter(|holder| fits(*holder)) {
+            return BTreeSet::from([holder]);
+        }
+        let is_allowed = |program: ProgramId| {
+            holder.is_none_or(|holder| !free.is_in_the_way(self.needs(program), self.needs(holder)))
+        };
+        let rank = |program: ProgramId| {
+            let needs = self.needs(program);
+            (needs.priority, needs.weight_within(loads.usable()))
+        };
+        let mut programs: BTreeSet<_> =
+            waiting.iter().copied().filter(|program| fits(*program) && is_allowed(*program)).collect();
+        let first = programs.iter().map(|program| rank(*program)).max();
+        programs.retain(|program| Some(rank(*program)) == first);
+        programs
+    }
+
+    /// Returns how many leases of these programs fit beside each other. `batches` tells how many each could
+    /// use.
+    pub(super) fn fitting_leases(
+        &self,
+        programs: BTreeSet<ProgramId>,
+        loads: &SlotLoads,
+        batches: impl Fn(ProgramId) -> usize,
+    ) -> usize {
+        let mut free = self.free(loads);
+        let mut count = 0;
+        for program in programs {
+            let needs = self.needs(program);
+            let leases = batches(program).min(free.leases_of(needs));
+            for _ in 0..leases {
+                free.take(needs, needs.weight_within(loads.usable()));
+            }
+            count += leases;
+        }
+        count
+    }
+
+    /// Returns whether a process of this program must end instead of running more tests, because other tests
+    /// wait for its slots or resources: those with the ticket, or with a higher priority.
+    pub(super) fn must_yield(
+        &self,
+        program: ProgramId,
+        waiting: &BTreeSet<ProgramId>,
+        loads: &SlotLoads,
+        has_room: impl Fn(ProgramId) -> bool,
+    ) -> bool {
+        let (free, own) = (self.free(loads), self.needs(program));
+        let mut others = loads.busy.clone();
+        if let Some(place) = others.iter().position(|slot| slot.program == program) {
+            others.remove(place);
+        }
+        let free_without = self.free_beside(loads, &others);
+        waiting.iter().copied().filter(|other| *other != program).any(|other| {
+            let needs = self.needs(other);
+            let has_ticket = self.ticket.holder() == Some(other);
+            let goes_first = needs.priority > own.priority && has_room(other);
+            has_ticket && free.is_in_the_way(own, needs) || goes_first && free_without.leases_of(needs) > 0
+        })
+    }
+
+    /// Records that a batch of this program starts. `loads` and `waiting` describe the time before, without
+    /// its tests.
+    pub(super) fn on_start(&mut self, program: ProgramId, waiting: &BTreeSet<ProgramId>, loads: &SlotLoads) {
+        let (free, own) = (self.free(loads), self.needs(program));
+        let is_passed_over = |other: &ProgramId| {
+            let needs = self.needs(*other);
+            *other != program
+                && needs.priority >= own.priority
+                && free.leases_of(needs) == 0
+                && free.is_in_the_way(own, needs)
+        };
+        let passed_over: Vec<_> = waiting.iter().copied().filter(is_passed_over).collect();
+        self.ticket.on_start(program);
+        if let Some(holder) = self.ticket.holder().filter(|holder| !waiting.contains(holder)) {
+            self.ticket.take_from(holder);
+        }
+        for other in passed_over {
+            self.ticket.pass_over(other, loads.slots);
+        }
+    }
+}
