@@ -48,9 +48,17 @@ pub(crate) struct PlannedSettings {
     pub(crate) timeout: Option<Duration>,
     pub(crate) is_history_kept: bool,
     pub(crate) has_memory_limit: bool,
+    /// Whether some tests take resources or several slots, or have a priority.
+    pub(crate) has_needs: bool,
     pub(crate) stall: Duration,
     pub(crate) drain: Duration,
 }
+
+/// Needs of the tests whose names contain a digit, in programs of every kind.
+const NEEDS: &str = "[[resource]]\nname = \"shared\"\ncapacity = 2\n\
+    [[profile.default.override]]\nfilter = \"*1*\"\nuses = [\"shared\"]\npriority = 3\n\
+    [[profile.default.override]]\nfilter = \"*2*\"\nuses = [\"shared:read\"]\n\
+    [[profile.default.override]]\nfilter = \"*3*\"\nweight = 9\n";
 
 /// The package of the Go fixtures that rounds use.
 const GO_PACKAGE: &str = "kinds";
@@ -153,6 +161,9 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
              client-stall-timeout = {stall}\ndrain-timeout = {drain}\nconnect-timeout = \"2s\"\n\
              startup-timeout = \"10s\"\nlist-timeout = \"30s\"\n{memory}"
     );
+    if settings.has_needs {
+        text += NEEDS;
+    }
     // One suite per program, with the settings that this program needs.
     for PlannedSuite { name, program } in suites {
         text += &format!("[[suite]]\nname = \"{name}\"\n");
@@ -303,6 +314,7 @@ pub(crate) fn draw_settings(draws: &mut SeededRandom, has_hang: bool) -> Planned
         timeout: has_hang.then(|| Duration::from_millis(draws.between(2000, 4000) as u64)),
         is_history_kept: draws.with_probability(40),
         has_memory_limit: draws.with_probability(10),
+        has_needs: draws.with_probability(30),
         stall: Duration::from_millis(draws.between(1200, 2500) as u64),
         drain: Duration::from_millis(draws.between(300, 800) as u64),
     }

@@ -85,6 +85,7 @@ impl SlowClientLoad {
                 timeout: None,
                 is_history_kept: false,
                 has_memory_limit: false,
+                has_needs: false,
                 stall: PATIENCE,
                 drain: Duration::from_millis(500),
             },
