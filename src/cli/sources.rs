@@ -38,7 +38,6 @@ use mcp::McpSource;
 use mtp::MtpSource;
 use programs::{ProgramsSource, test_programs_below};
 use pytest::PytestSource;
-#[cfg(feature = "mutation")]
 pub(super) use pytest::find_interpreter;
 pub(super) use test_source::{DebugData, SourcesError};
 use test_source::{PhaseDisplay, SourceContext, TestSource, WordUse, absolute_text};
