@@ -308,6 +308,12 @@ impl TestQueue {
         total.min(loads.slots)
     }
 
+    /// Returns whether a lease may start now, if there is a free slot. Always true if no test needs more than a
+    /// slot.
+    pub(crate) fn has_startable(&self, loads: &SlotLoads) -> bool {
+        self.startable(loads).is_none_or(|programs| !programs.is_empty())
+    }
+
     /// Returns how many leases may start now. Each needs a worker, and each of these workers gets a batch.
     #[must_use]
     pub(crate) fn startable_leases(&self, loads: &SlotLoads) -> usize {

@@ -299,18 +299,19 @@ impl Scheduler {
     fn update_shares(&mut self) -> Vec<SlotUser> {
         let mut users = slot_users(&self.clients, &self.catalogues, &self.runs, self.pool.as_ref());
         let spare = self.slots.divide(&mut users);
-        for user in &users {
+        for user in &mut users {
             if let UserKey::Run(number) = user.key
                 && let Some(driver) = self.runs.numbered_mut(number)
             {
                 driver.set_share(user.share, spare);
+                user.can_use_worker = driver.model().state().can_use_worker();
             }
         }
         users
     }
 
     /// Grants each idle worker to the next user in line. Returns whether any was granted. The loop ends
-    /// because a user below its share either uses the worker or reduces its demand.
+    /// because a user below its share that can use a worker either uses it or reduces its demand.
     async fn grant_idle_workers(&mut self) -> bool {
         let mut has_granted = false;
         while self.pool.as_ref().is_some_and(|pool| pool.workers().has_idle()) {

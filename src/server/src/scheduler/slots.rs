@@ -33,11 +33,13 @@ pub(super) struct SlotUser {
     pub(super) share: Slots,
     /// Whether the user takes precedence over all others.
     is_preferred: bool,
+    /// Whether the user has work for another worker now.
+    pub(super) can_use_worker: bool,
 }
 
 impl SlotUser {
     fn new(key: UserKey, demand: GroupedDemand, slots_in_use: Slots) -> Self {
-        Self { key, demand, slots_in_use, share: Slots::NONE, is_preferred: false }
+        Self { key, demand, slots_in_use, share: Slots::NONE, is_preferred: false, can_use_worker: true }
     }
 }
 
@@ -99,14 +101,15 @@ impl SlotShares {
         spare
     }
 
-    /// Returns the user that gets the next worker: below its share, preferred users first, then the least
-    /// served. Slots occupied beyond a user's share still count, so that no slot is used twice.
+    /// Returns the user that gets the next worker: below its share and with work for it, preferred users first,
+    /// then the least served. Slots occupied beyond a user's share still count, so that no slot is used twice.
     pub(super) fn next_in_line(&self, users: Vec<SlotUser>) -> Option<SlotUser> {
         let in_use: Slots = users.iter().map(|user| user.slots_in_use).sum();
         if in_use >= self.slots {
             return None;
         }
-        let candidates = users.into_iter().filter(|user| user.slots_in_use < user.share);
+        let candidates =
+            users.into_iter().filter(|user| user.slots_in_use < user.share && user.can_use_worker);
         candidates
             .min_by_key(|user| (!user.is_preferred, user.demand.group_served, user.demand.demand.served))
     }

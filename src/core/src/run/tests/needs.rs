@@ -99,10 +99,12 @@ impl Simulation {
             self.requested -= 1;
             let worker = WorkerId(self.next_worker);
             self.next_worker += 1;
-            let before = self.busy.len();
+            let (before, can_use_worker) = (self.busy.len(), self.run.can_use_worker());
             let actions = self.run.handle(RunEvent::WorkerGranted(worker));
             self.execute(actions);
-            in_vain = if self.busy.len() > before { 0 } else { in_vain + 1 };
+            let is_used = self.busy.len() > before;
+            assert_eq!(is_used, can_use_worker, "a worker is granted if it has work: {:?}", self.run);
+            in_vain = if is_used { 0 } else { in_vain + 1 };
             assert!(in_vain <= self.plan.slots, "{:?}", self.run);
         }
     }
