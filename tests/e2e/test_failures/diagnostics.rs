@@ -407,7 +407,8 @@ fn doctor_describes_machine_and_processes_of_heeler() {
     ran.line_with(&["pressure", " "]);
     ran.line_with(&["load", "in the last minute", "processes of"]);
     let line = ran.line_with(&["heeler", "coordinator", "watchdog", "together, the oldest for "]);
-    assert!(line.contains(&server.pid().to_string()), "{ran}");
+    // Tests that run beside this one have processes too, of which only the oldest are named.
+    assert!(line.contains(&server.pid().to_string()) || line.contains(" more)"), "{ran}");
 }
 
 #[test]
