@@ -97,6 +97,6 @@ fn configured_resources_weights_and_priorities_hold() {
     world.write("heeler.toml", "[[suite]]\nname = \"scripts\"\npattern = [\"alone\"]\nuses = [\"prot\"]\n");
     world
         .run(&["run"])
-        .assert_code(4)
+        .assert_code(5)
         .assert_stderr("unknown resource \"prot\"; declare it in a [[resource]] table");
 }
