@@ -308,8 +308,8 @@ impl TestQueue {
         total.min(loads.slots)
     }
 
-    /// Returns whether a lease may start now, if there is a free slot. Always true if no test needs more than a
-    /// slot.
+    /// Returns whether a lease may start now, if there is a free slot. Always true if no test needs more than
+    /// a slot.
     pub(crate) fn has_startable(&self, loads: &SlotLoads) -> bool {
         self.startable(loads).is_none_or(|programs| !programs.is_empty())
     }

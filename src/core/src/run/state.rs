@@ -187,8 +187,8 @@ impl RunState {
         self.slots_taken().saturating_add(waiting).min(self.slots.limit())
     }
 
-    /// Returns whether a worker would get a lease now. A run may want more slots than it can use at the moment:
-    /// a test that takes several waits until all of them are free.
+    /// Returns whether a worker would get a lease now. A run may want more slots than it can use at the
+    /// moment: a test that takes several waits until all of them are free.
     #[must_use]
     pub fn can_use_worker(&self) -> bool {
         self.tests.queue().has_startable(&self.leases.occupied(&self.slots))
