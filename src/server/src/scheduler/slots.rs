@@ -102,7 +102,8 @@ impl SlotShares {
     }
 
     /// Returns the user that gets the next worker: below its share and with work for it, preferred users
-    /// first, then the least served. Slots occupied beyond a user's share still count, so that no slot is used twice.
+    /// first, then the least served. Slots occupied beyond a user's share still count, so that no slot is
+    /// used twice.
     pub(super) fn next_in_line(&self, users: Vec<SlotUser>) -> Option<SlotUser> {
         let in_use: Slots = users.iter().map(|user| user.slots_in_use).sum();
         if in_use >= self.slots {
