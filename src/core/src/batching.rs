@@ -16,6 +16,9 @@
 //! If a start is expensive, chunks are nearly equal: each slot should start the program once, and all slots
 //! should finish together. The remaining work of busy slots is taken into account (`slot_loads`).
 //!
+//! If tests need several slots or resources, or have a priority, `start_rules` restricts this order to the
+//! programs that may start now.
+//!
 //! A program whose tests all run in one process is one batch, regardless of how long its tests take.
 //!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
