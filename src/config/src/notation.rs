@@ -132,8 +132,6 @@ pub(super) struct Count;
 pub(super) struct Number;
 /// A priority from -100 to 100.
 pub(super) struct Priority;
-/// Name of a resource.
-pub(super) struct ResourceName;
 /// A duration such as `1m 30s`.
 pub(super) struct DurationText;
 /// A duration that is not zero.
@@ -142,8 +140,8 @@ pub(super) struct PeriodText;
 pub(super) struct ByteSize;
 /// Path of a directory, relative to the directory of `heeler.toml`.
 pub(super) struct DirectoryPath;
-/// Name of a suite.
-pub(super) struct SuiteName;
+/// Name of a suite or a resource.
+pub(super) struct NameText;
 /// Name of a test framework.
 pub(super) struct FrameworkName;
 /// A filter. Syntax errors are reported when it is parsed.
@@ -190,7 +188,6 @@ notations! {
         let priority = written.number()?;
         if (-100..=100).contains(&priority) { Ok(priority) } else { Err(NotationError::Unexpected) }
     };
-    ResourceName -> String, "a name".to_owned(), |written| Ok(written.nonempty_text()?.to_owned());
     DurationText -> Duration, "a duration such as \"60s\" or \"1m 30s\"".to_owned(),
         |written| Ok(parse_duration(written.text()?)?);
     PeriodText -> Duration, "a duration such as \"60s\"".to_owned(),
@@ -198,7 +195,7 @@ notations! {
     ByteSize -> u64, "a size such as \"64KiB\"".to_owned(), |written| Ok(parse_size(written.text()?)?);
     DirectoryPath -> PathBuf, "a directory path".to_owned(),
         |written| Ok(written.nonempty_text()?.into());
-    SuiteName -> String, "a name".to_owned(), |written| Ok(written.nonempty_text()?.to_owned());
+    NameText -> String, "a name".to_owned(), |written| Ok(written.nonempty_text()?.to_owned());
     FrameworkName -> String, "the name of a framework, such as \"gtest\"".to_owned(),
         |written| Ok(written.nonempty_text()?.to_owned());
     FilterText -> String, FILTER.to_owned(), |written| Ok(written.text()?.to_owned());

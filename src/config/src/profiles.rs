@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Config, RunSettings, TestSettings, UnknownProfileError, types::ResolvedProfile};
+use super::{
+    Config, RunSettings, TestSettings, UnknownProfileError, closest_match::known_words_hint,
+    types::ResolvedProfile,
+};
 
 /// The profile used by default. All other profiles inherit from it.
 pub(super) const DEFAULT_PROFILE: &str = "default";
@@ -63,9 +66,7 @@ impl Config {
         if !known.contains(&DEFAULT_PROFILE) {
             known.insert(0, DEFAULT_PROFILE);
         }
-        let hint = crate::closest_match(name, known.iter().copied())
-            .map(|near| format!("; did you mean \"{near}\"?"));
-        let mut known = hint.unwrap_or_else(|| format!(" (available: {})", known.join(", ")));
+        let mut known = known_words_hint(name, &known);
         if CARGO_PROFILES.contains(&name) {
             known.push_str("; to select a cargo profile, use --cargo-profile");
         }

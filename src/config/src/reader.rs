@@ -16,7 +16,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{ConfigProblem, FilePosition, notation::FILTER};
+use super::{ConfigProblem, FilePosition, closest_match::known_words_hint, notation::FILTER};
 use crate::filter::Filter;
 
 /// The text of a file and the problems found in it so far.
@@ -97,10 +97,7 @@ impl<'d, 't> TableReader<'d, 't> {
                 continue;
             }
             let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
-            let hint = match crate::closest_match(name, known.iter().copied()) {
-                Some(near) => format!("; did you mean \"{near}\"?"),
-                None => format!(" (available: {})", known.join(", ")),
-            };
+            let hint = known_words_hint(name, &known);
             self.document.report(key.span(), format!("unknown key \"{name}\"{place}{hint}"));
         }
     }

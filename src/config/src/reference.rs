@@ -14,8 +14,8 @@ use super::{
     TestSettings, TimeLimit,
     notation::{
         ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
-        FrameworkName, Number, PackagesText, PathArray, PathOrPaths, PeriodText, Priority, ProgramText,
-        ReportArray, ResourceName, SuiteName, TextArray,
+        FrameworkName, NameText, Number, PackagesText, PathArray, PathOrPaths, PeriodText, Priority,
+        ProgramText, ReportArray, TextArray,
     },
     reader::{ConfigDocument, TableReader},
     resources::{ResourceUse, ResourceUses},
@@ -71,7 +71,6 @@ described_notations! {
     Count -> std::num::NonZeroU32, "positive integer", {"type": "integer", "minimum": 1}, |count| count;
     Number -> u32, "integer", {"type": "integer", "minimum": 0}, |number| number;
     Priority -> i32, "integer", {"type": "integer", "minimum": -100, "maximum": 100}, |priority| priority;
-    ResourceName -> String, "string", {"type": "string", "minLength": 1}, |text| text;
     ResourceUses -> std::sync::Arc<[ResourceUse]>, "array of strings",
         {"type": "array", "items": {"type": "string"}}, |uses| {
             assert!(uses.is_empty(), "only the default is written");
@@ -81,7 +80,7 @@ described_notations! {
     PeriodText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     ByteSize -> u64, "size", {"type": "string"}, |bytes| size_text(*bytes);
     DirectoryPath -> std::path::PathBuf, "path", {"type": "string", "minLength": 1}, |path| path;
-    SuiteName -> String, "string", {"type": "string", "minLength": 1}, |text| text;
+    NameText -> String, "string", {"type": "string", "minLength": 1}, |text| text;
     ProgramText -> String, "program", {"type": "string", "minLength": 1}, |text| text;
     PackagesText -> String, "packages", {"type": "string", "minLength": 1}, |text| text;
     CommandText -> String, "command", {"type": "string", "minLength": 1}, |text| text;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use heeler_report::{REPORT_FORMATS, ReportRequest, find_report_format};
 
-use super::closest_match;
+use super::closest_match::known_words_hint;
 
 /// Error of parsing a report request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,10 +46,8 @@ pub fn report_format_names() -> String {
 }
 
 fn name_hint(name: &str) -> String {
-    match closest_match(&name.to_ascii_lowercase(), REPORT_FORMATS.iter().map(|format| format.name)) {
-        Some(near) => format!("; did you mean \"{near}\"?"),
-        None => format!(" (available: {})", report_format_names()),
-    }
+    let known: Vec<&str> = REPORT_FORMATS.iter().map(|format| format.name).collect();
+    known_words_hint(&name.to_ascii_lowercase(), &known)
 }
 
 #[cfg(test)]

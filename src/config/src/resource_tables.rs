@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{TestLayer, reader::TableReader, tables::ResourceTable};
+use super::{TestLayer, closest_match::known_words_hint, reader::TableReader, tables::ResourceTable};
 
 /// Reads the declared resources: the capacity of each by its name.
 pub(super) fn read_resources(top: &TableReader<'_, '_>) -> BTreeMap<String, u32> {
@@ -33,14 +33,10 @@ pub(super) fn check_uses(table: &TableReader<'_, '_>, tests: &TestLayer, resourc
         if resources.contains_key(&used.resource) {
             continue;
         }
-        let known = resources.keys().map(String::as_str);
-        let hint = match crate::closest_match(&used.resource, known) {
-            Some(near) => format!("; did you mean \"{near}\"?"),
-            None if resources.is_empty() => "; declare it in a [[resource]] table".to_owned(),
-            None => {
-                let names: Vec<_> = resources.keys().map(String::as_str).collect();
-                format!(" (available: {})", names.join(", "))
-            }
+        let known: Vec<&str> = resources.keys().map(String::as_str).collect();
+        let hint = match known[..] {
+            [] => "; declare it in a [[resource]] table".to_owned(),
+            _ => known_words_hint(&used.resource, &known),
         };
         let message = format!("unknown resource \"{}\"{hint}", used.resource);
         table.document.report(table.key_span("uses"), message);

@@ -1,4 +1,4 @@
-//! The resources that a test uses while it runs, as `uses` names them.
+//! The key `uses`: the resources that a test takes while it runs.
 
 use std::sync::Arc;
 

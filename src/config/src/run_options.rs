@@ -13,7 +13,8 @@ use serde::{
 };
 
 use super::{
-    RunIgnored, TestLayer, TimeLimit, closest_match,
+    RunIgnored, TestLayer, TimeLimit,
+    closest_match::known_words_hint,
     file::is_variable_name,
     notation::{Count, Flag, Notation, NotationError, Number, TextArray, WrittenValue},
 };
@@ -99,10 +100,7 @@ impl<'de> Visitor<'de> for OptionsVisitor {
 }
 
 fn unknown_member<E: Error>(member: &str) -> E {
-    let hint = match closest_match(member, MEMBERS) {
-        Some(near) => format!("; did you mean \"{near}\"?"),
-        None => format!(" (available: {})", MEMBERS.join(", ")),
-    };
+    let hint = known_words_hint(member, &MEMBERS);
     E::custom(format!("unknown member \"{member}\"{hint}"))
 }
 

@@ -17,7 +17,7 @@ use super::{
     MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
-        Notation, Number, Priority, ReportArray, ResourceName, SuiteName, TextArray, required,
+        NameText, Notation, Number, Priority, ReportArray, TextArray, required,
     },
     resources::{ResourceUse, ResourceUses},
     retries::RetryNotation,
@@ -346,7 +346,7 @@ pub(super) struct SlowTimeoutTable {
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct ResourceTable {
     /// Name of the resource, such as `database` or `port-8080`.
-    #[serde(with = "ResourceName")]
+    #[serde(with = "NameText")]
     pub(super) name: Option<String>,
     /// Number of units: how many tests can use one unit of it at the same time. Default: 1.
     #[serde(with = "Count")]
@@ -360,7 +360,7 @@ pub(super) struct ResourceTable {
 pub(super) struct SuiteTable {
     /// Name of the suite, and the first part of the uids of its tests. If the suite has several programs,
     /// their names come next.
-    #[serde(with = "SuiteName")]
+    #[serde(with = "NameText")]
     pub(super) name: Option<String>,
     /// Test framework of the programs; `heeler run --help` lists the names. By default, the framework is
     /// detected.

@@ -27,7 +27,7 @@ use super::{
         fail_at, fail_expected, next_char_span, parse, unescaped_char, unread_text, with_depth,
     },
 };
-use crate::closest_match;
+use crate::closest_match::{closest_match, known_words_hint};
 
 /// All functions, in display order.
 const FUNCTIONS: [&str; 7] = ["test", "suite", "program", "tag", "state", "all", "none"];
@@ -214,10 +214,7 @@ fn unknown_function(name: &str, text: &str) -> String {
         let form = if is_word && !text.is_empty() { form.replace('X', text) } else { (*form).to_owned() };
         return format!("unknown function \"{name}\"; use {form}");
     }
-    match closest_match(name, FUNCTIONS) {
-        Some(near) => format!("unknown function \"{name}\"; did you mean \"{near}\"?"),
-        None => format!("unknown function \"{name}\" (available: {})", FUNCTIONS.join(", ")),
-    }
+    format!("unknown function \"{name}\"{}", known_words_hint(name, &FUNCTIONS))
 }
 
 fn space(input: &mut ParserInput<'_>) -> ParseResult<()> {
