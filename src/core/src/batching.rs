@@ -396,10 +396,9 @@ impl TestQueue {
             return Some(self.take_remainder(place));
         }
         // Tests that are a batch of one: the isolated ones first.
-        let mut isolated = std::mem::take(&mut self.isolated);
-        let taken = isolated.take_longest(|program| self.may_start(startable, program, loads));
-        self.isolated = isolated;
-        if let Some((program, test)) = taken {
+        let isolated = self.isolated.program_of_longest(|program| self.may_start(startable, program, loads));
+        if let Some(program) = isolated {
+            let test = self.isolated.take_longest(program)?;
             return Some(TestBatch { program, tests: vec![test], is_isolated: true });
         }
         if let Some(batch) = self.next_long(|queue, program| queue.may_start(startable, program, loads)) {
@@ -481,10 +480,8 @@ impl TestQueue {
 
     /// Removes and returns the longest of the `long` tests whose program is accepted.
     fn next_long(&mut self, is_accepted: impl Fn(&Self, ProgramId) -> bool) -> Option<TestBatch> {
-        let mut long = std::mem::take(&mut self.long);
-        let taken = long.take_longest(|program| is_accepted(self, program));
-        self.long = long;
-        let (program, test) = taken?;
+        let program = self.long.program_of_longest(|program| is_accepted(self, program))?;
+        let test = self.long.take_longest(program)?;
         Some(TestBatch { program, tests: vec![test], is_isolated: false })
     }
 

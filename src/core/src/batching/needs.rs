@@ -1,5 +1,5 @@
-//! What a lease takes while it runs: slots, and amounts of resources such as a database or a group of tests
-//! with limited concurrency. A test that needs more than there is takes all of it.
+//! A lease takes slots while it runs, and amounts of resources such as a database or a group of tests with
+//! limited concurrency. A test that needs more than there is takes all of it.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ impl<'a> FreeResources<'a> {
     /// Returns how many leases with these needs the free resources allow, regardless of slots.
     pub(super) fn leases_by_resources(&self, needs: &LeaseNeeds) -> usize {
         let allowed = |(resource, amount): (&ResourceId, &u32)| {
-            let free = self.capacity(*resource).saturating_sub(self.taken_of(*resource));
+            let free = self.free_units(*resource);
             match self.within_capacity(*resource, *amount) {
                 0 => usize::MAX,
                 amount => (free / amount) as usize,
@@ -75,8 +75,8 @@ impl<'a> FreeResources<'a> {
     pub(super) fn is_in_the_way(&self, other: &LeaseNeeds, waiting: &LeaseNeeds) -> bool {
         let lacks_slots = self.slots < waiting.weight_within(self.usable);
         let lacks = |(resource, amount): (&ResourceId, &u32)| {
-            let free = self.capacity(*resource).saturating_sub(self.taken_of(*resource));
-            free < self.within_capacity(*resource, *amount) && other.resources.contains_key(resource)
+            self.free_units(*resource) < self.within_capacity(*resource, *amount)
+                && other.resources.contains_key(resource)
         };
         lacks_slots || waiting.resources.iter().any(lacks)
     }
@@ -85,8 +85,9 @@ impl<'a> FreeResources<'a> {
         self.capacities.get(resource.index()).copied().unwrap_or(u32::MAX)
     }
 
-    fn taken_of(&self, resource: ResourceId) -> u32 {
-        self.taken.get(&resource).copied().unwrap_or(0)
+    fn free_units(&self, resource: ResourceId) -> u32 {
+        let taken = self.taken.get(&resource).copied().unwrap_or(0);
+        self.capacity(resource).saturating_sub(taken)
     }
 
     fn within_capacity(&self, resource: ResourceId, amount: u32) -> u32 {

@@ -43,21 +43,21 @@ impl SingleTests {
         self.by_program.get(&program).map_or(0, BTreeSet::len)
     }
 
-    /// Removes and returns the longest test of the accepted programs.
-    pub(super) fn take_longest(
-        &mut self,
-        is_accepted: impl Fn(ProgramId) -> bool,
-    ) -> Option<(ProgramId, TestId)> {
+    /// Returns the accepted program with the longest test.
+    pub(super) fn program_of_longest(&self, is_accepted: impl Fn(ProgramId) -> bool) -> Option<ProgramId> {
         let accepted = self.by_program.iter().filter(|(program, _)| is_accepted(**program));
-        let (&entry, program) =
-            accepted.filter_map(|(program, tests)| Some((tests.first()?, *program))).min()?;
+        accepted.min_by_key(|(_, tests)| tests.first()).map(|(program, _)| *program)
+    }
+
+    /// Removes and returns the longest test of a program.
+    pub(super) fn take_longest(&mut self, program: ProgramId) -> Option<TestId> {
         let tests = self.by_program.get_mut(&program)?;
-        tests.remove(&entry);
+        let (_, test) = tests.pop_first()?;
         if tests.is_empty() {
             self.by_program.remove(&program);
         }
         self.count -= 1;
-        Some((program, entry.1))
+        Some(test)
     }
 
     pub(super) fn take_program(&mut self, program: ProgramId) -> Vec<TestId> {
