@@ -18,11 +18,6 @@ impl LetterCase {
     }
 }
 
-/// Returns a filter for the test with this name.
-pub(super) fn of_name(name: &str) -> String {
-    format!("test(={})", escaped(name))
-}
-
 /// Returns a filter for names that contain a text. The suite's name, which precedes the first `::`, does not
 /// count.
 pub(super) fn of_part(part: &str, case: LetterCase) -> String {
@@ -218,7 +213,8 @@ mod tests {
         let words = ["io::reads<T>", "IO::fast", "slow"];
         assert_eq!(selected(&of_words("io and not fast", "test"), &words), ["io::reads<T>"]);
         assert_eq!(selected(&of_part("reads<T>", LetterCase::Same), &words), ["io::reads<T>"]);
-        assert_eq!(selected(&of_name("f (line 3)"), &["f (line 3)", "f (line 33)"]), ["f (line 3)"]);
+        let exact = heeler_adapters::exact_filter("f (line 3)");
+        assert_eq!(selected(&exact, &["f (line 3)", "f (line 33)"]), ["f (line 3)"]);
     }
 
     #[test]

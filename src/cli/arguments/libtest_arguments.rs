@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use heeler_adapters::exact_filter;
+
 use super::foreign_filters::{self as filters, LetterCase};
 
 /// Arguments of libtest behind `--`, as editors write them to run one test.
@@ -52,7 +54,7 @@ impl LibtestArguments {
     pub(super) fn into_words(self) -> (Vec<OsString>, Vec<OsString>) {
         let Self { names, skipped, is_exact, options: mut own, others } = self;
         let named = |name: &String| match is_exact {
-            true => filters::of_name(name),
+            true => exact_filter(name),
             false => filters::of_part(name, LetterCase::Same),
         };
         let mut filter = names.iter().map(named).collect::<Vec<_>>().join(" | ");
