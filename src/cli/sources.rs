@@ -61,7 +61,7 @@ pub(super) struct NamedSources {
     pub(super) framework: Option<String>,
     /// Arguments of all programs, regardless of their source.
     pub(super) program_args: Vec<String>,
-    /// Names of the configured suites to which the command line is restricted.
+    /// Names of the configured suites that the command line selects; empty selects all.
     pub(super) suites: Vec<String>,
 }
 

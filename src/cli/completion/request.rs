@@ -9,7 +9,7 @@ use heeler_run_store::history::{FILE_NAME, HistoryStore};
 
 use crate::cli::{arguments::CommandLineArguments, configuration::load_config};
 
-/// Maximum number of candidates. Nobody reads more, and the shell must hold all of them.
+/// Maximum number of candidates. A user reads fewer, and the shell must hold all of them.
 const MAX_CANDIDATES: usize = 1000;
 
 /// Kind of a value.
@@ -115,7 +115,7 @@ impl<'a> CompletionRequest<'a> {
     }
 }
 
-/// Start of a filter for one test, in which a name may contain any characters.
+/// Start of a filter for one test. The name in such a filter may contain any characters.
 const EXACT_FILTER: &str = "test(=";
 
 /// Returns whether a name, as a filter, selects the tests whose names contain it.

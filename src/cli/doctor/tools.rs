@@ -23,7 +23,7 @@ struct TestTool {
     find: fn() -> Option<PathBuf>,
     /// Arguments that print the version.
     arguments: &'static [&'static str],
-    /// What the tool is needed for.
+    /// Features of Heeler that need the tool.
     purpose: &'static str,
 }
 

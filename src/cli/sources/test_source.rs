@@ -60,7 +60,7 @@ pub(super) enum WordUse {
 /// Receives a label and a text about the current build step, for the display.
 pub(super) type PhaseDisplay<'a> = &'a mut dyn FnMut(&str, &str);
 
-/// Context in which a source resolves a request.
+/// Settings and helpers for a source that resolves a request.
 pub(super) struct SourceContext<'a> {
     pub(super) config: &'a Config,
     /// The suite; `None` for a request from the command line.

@@ -30,8 +30,8 @@ id!(
     TestId
 );
 id!(
-    /// A test program, or those of its tests that need the same resources: its index in the plan's list of
-    /// programs.
+    /// A test program: its index in the plan's list of programs. If its tests need different resources, the
+    /// list has the program once for each set of needs.
     ProgramId
 );
 id!(

@@ -1,5 +1,5 @@
 //! A repository with projects of seven frameworks: found without a configuration, run by the configured
-//! suites, and one suite at a time. The expected numbers are those of the frameworks' own runners.
+//! suites, and one suite at a time. The frameworks' own runners count the same numbers of tests.
 
 use std::{fs, path::Path, process::Command};
 

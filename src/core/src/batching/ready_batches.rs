@@ -1,4 +1,4 @@
-//! Number of batches that the waiting tests would make, from which a run knows how many slots it can use.
+//! Counts the batches that the waiting tests would make. The number tells a run how many slots it can use.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -68,7 +68,8 @@ impl StartRules {
         free
     }
 
-    /// Returns the programs that may start now: those of the highest priority, and among these the heaviest.
+    /// Returns the programs that may start now. The highest priority decides, then the largest number of
+    /// slots.
     /// `waiting` are the programs with waiting tests, and `has_room` tells which may have another process.
     pub(super) fn startable(
         &self,

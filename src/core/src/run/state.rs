@@ -171,7 +171,7 @@ impl RunState {
         self.leases.slots_taken()
     }
 
-    /// Returns the number of slots that a worker's lease occupies, or those of the smallest lease.
+    /// Returns the number of slots that a worker's lease occupies: one if the worker has no lease.
     #[must_use]
     pub fn weight_of(&self, worker: WorkerId) -> Slots {
         self.leases.get(worker).map_or(Slots::ONE, ActiveLease::weight)

@@ -126,7 +126,7 @@ pub enum ProofLevel {
     /// The client answers no barriers, but its kernel acknowledged every byte. The client may not have read
     /// them.
     Delivered,
-    /// It is not known what the client has received.
+    /// Nothing proves that the client has received anything.
     None,
 }
 

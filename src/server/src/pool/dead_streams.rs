@@ -38,7 +38,7 @@ impl DeadSenderProof {
 
 pub(super) struct DeadSender {
     pub(super) sender: StreamSender,
-    /// What is known so far about the data that clients have received.
+    /// Data that clients have received, as far as known.
     pub(super) proven: DeadSenderProof,
     /// Updates on main connections that clients may not have handled yet.
     pub(super) forwarded: Option<Arc<ForwardedUpdates>>,

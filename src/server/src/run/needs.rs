@@ -1,4 +1,4 @@
-//! What tests take while they run, from their settings and their traits: slots, resources and locks. Pure.
+//! Derives the slots, resources and locks that tests take from their settings and traits. Pure.
 
 use std::{
     collections::{BTreeMap, HashMap},
