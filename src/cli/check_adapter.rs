@@ -12,7 +12,7 @@ use super::{
     arguments::{CheckAdapterArguments, CheckFormat},
     exit::{CliExitCode, CommandError},
 };
-use heeler_cargo::find_program;
+use heeler_sys::program_search::find_program;
 
 /// The page with the rules.
 const SPECIFICATION: &str = "docs/frameworks/json-lines.md";

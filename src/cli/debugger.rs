@@ -15,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_cargo::find_program;
 use heeler_server::scheduler::{DebuggeeLease, DebuggeeWaiting};
+use heeler_sys::program_search::find_program;
 use heeler_sys::{
     process::{self, Pid, ProcessStat, Signal, stat},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},

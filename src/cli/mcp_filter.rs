@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use super::{exit::CommandError, signals::SignalForwarder};
-use heeler_cargo::search_path;
+use heeler_sys::program_search::search_path;
 
 /// Size of one read, equal to a pipe's capacity.
 const READ_BYTES: usize = 64 << 10;

@@ -9,7 +9,6 @@
 //! - [`doctests`]: rustdoc as cargo starts it.
 //! - `tools`: build commands, and tools whose output is read.
 //! - `tool_process`: a tool as a child process; `tool_guard`: ends a tool with everything it has started.
-//! - `program_search`: finds programs by name.
 
 mod build;
 pub mod doctests;
@@ -17,7 +16,6 @@ mod environment;
 mod error;
 mod messages;
 mod program;
-mod program_search;
 mod tool_guard;
 mod tool_process;
 mod tools;
@@ -25,7 +23,6 @@ mod tools;
 pub use build::{CargoBuild, CargoBuildResult, DiagnosticsTarget};
 pub use error::CargoError;
 pub use program::{CargoProgram, LibrarySearch};
-pub use program_search::{find_program, search_path};
 pub use tool_process::{BuildScope, BuildSupervision, OutputTail};
 pub use tools::{
     BuildOutput, ignored_files, read_cargo_metadata, read_program_output, read_quiet_output,

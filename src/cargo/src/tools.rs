@@ -8,7 +8,6 @@ use std::{
 
 use crate::{
     error::CargoError,
-    program_search::search_path,
     tool_process::{BuildSupervision, OutputTail, StderrTarget, ToolProcess},
 };
 
@@ -219,7 +218,8 @@ pub(crate) fn find_tool(variable: &str, name: &str) -> Result<PathBuf, CargoErro
 }
 
 fn find_in_path(name: &str) -> Result<PathBuf, CargoError> {
-    search_path(OsStr::new(name)).ok_or_else(|| CargoError::Missing { program: name.to_owned() })
+    heeler_sys::program_search::search_path(OsStr::new(name))
+        .ok_or_else(|| CargoError::Missing { program: name.to_owned() })
 }
 
 /// Makes a path absolute, because a relative program would be resolved in the child's directory.

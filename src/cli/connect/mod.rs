@@ -31,7 +31,7 @@ use super::{
     arguments::{ClientArguments, ConnectArguments, ConnectCommand, JudgeArguments},
     exit::{CliExitCode, CommandError},
 };
-use heeler_cargo::find_program;
+use heeler_sys::program_search::find_program;
 use judge::JudgeCommand;
 pub(super) use judge::JudgeError;
 

@@ -6,9 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_cargo::{BuildSupervision, read_quiet_output, search_path};
+use heeler_cargo::{BuildSupervision, read_quiet_output};
 use heeler_core::error_chain;
 use heeler_report::sanitise;
+use heeler_sys::program_search::search_path;
 use tokio::task::JoinSet;
 
 use super::{DoctorFinding, FindingRating};

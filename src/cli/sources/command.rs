@@ -7,7 +7,7 @@ use heeler_config::find_files;
 use heeler_protocol::control::{CommandTest, ListedTest, OsText, TestProgram};
 
 use super::{super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource};
-use heeler_cargo::find_program;
+use heeler_sys::program_search::find_program;
 
 /// Arguments: the commands' working directory, the command or an empty text, then the paths and globs of
 /// test files.

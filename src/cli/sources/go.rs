@@ -82,7 +82,7 @@ impl TestSource for GoSource {
             return None;
         }
         let reason = if is_inside { "go.mod above".into() } else { site.relative(&site.dir.join(MODULE)) };
-        if heeler_cargo::search_path(GO.as_ref()).is_none() {
+        if heeler_sys::program_search::search_path(GO.as_ref()).is_none() {
             return Some(Sighting::Unusable(format!("{reason}: go is not installed")));
         }
         let packages = match site.dir == site.top {

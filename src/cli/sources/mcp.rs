@@ -11,7 +11,7 @@ use heeler_protocol::{
 use super::{
     super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
 };
-use heeler_cargo::find_program;
+use heeler_sys::program_search::find_program;
 
 /// Name of the framework of these programs.
 const FRAMEWORK: &str = "mcp";

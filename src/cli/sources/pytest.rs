@@ -14,7 +14,7 @@ use super::{
     detect::{FoundProject, Sighting, Site, names_in},
     test_source::WordUse,
 };
-use heeler_cargo::{find_program, search_path};
+use heeler_sys::program_search::{find_program, search_path};
 use root::{configuration_in, pytest_root};
 
 /// Name of the framework of these programs.

@@ -36,6 +36,7 @@ pub mod output_socket;
 pub mod own_thread;
 pub mod peer_credentials;
 pub mod process;
+pub mod program_search;
 pub mod spawn;
 pub mod terminal;
 pub mod trace;

@@ -9,8 +9,8 @@ use std::{
 
 use serde_json::Value;
 
-use heeler_cargo::search_path;
 use heeler_config::Config;
+use heeler_sys::program_search::search_path;
 
 use crate::languages::served_language::{MissingServer, ServedLanguage, ServedProject};
 
