@@ -139,6 +139,7 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
                 selection_bytes: 10,
                 is_unrunnable: false,
                 prerequisites: Vec::new(),
+                tears_down: Vec::new(),
             })
             .collect(),
         batch_limit: None,

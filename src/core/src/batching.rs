@@ -276,16 +276,21 @@ impl TestQueue {
         });
         out.extend(self.isolated.take_program(program));
         out.extend(self.long.take_program(program));
-        out.extend(self.program(program).take_all());
+        out.extend(self.program(program).take(|_| true));
         out
     }
 
-    /// Removes and returns all waiting tests.
-    pub fn take_all(&mut self) -> Vec<TestId> {
-        let mut out: Vec<_> = self.remainders.drain(..).flat_map(|rest| rest.tests).collect();
-        out.extend(self.isolated.take_all());
-        out.extend(self.long.take_all());
-        out.extend(self.programs.values_mut().flat_map(ProgramQueue::take_all));
+    /// Removes and returns the accepted ones of the waiting tests.
+    pub(crate) fn take(&mut self, is_accepted: impl Fn(TestId) -> bool) -> Vec<TestId> {
+        let mut out = Vec::new();
+        self.remainders.retain_mut(|rest| {
+            out.extend(rest.tests.iter().copied().filter(|test| is_accepted(*test)));
+            rest.tests.retain(|test| !is_accepted(*test));
+            !rest.tests.is_empty()
+        });
+        out.extend(self.isolated.take(&is_accepted));
+        out.extend(self.long.take(&is_accepted));
+        out.extend(self.programs.values_mut().flat_map(|program| program.take(&is_accepted)));
         out
     }
 

@@ -186,9 +186,13 @@ impl ProgramQueue {
         }
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<TestId> {
+    /// Removes and returns the accepted tests.
+    pub(super) fn take(&mut self, is_accepted: impl Fn(TestId) -> bool) -> Vec<TestId> {
+        let (taken, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|item| is_accepted(item.test));
         (self.known, self.unknown) = (Duration::ZERO, 0);
-        self.waiting.drain(..).map(|item| item.test).collect()
+        kept.into_iter().for_each(|item| self.push(item));
+        taken.into_iter().map(|item| item.test).collect()
     }
 
     pub(super) fn max_processes(&self) -> Option<usize> {

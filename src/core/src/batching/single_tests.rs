@@ -66,9 +66,15 @@ impl SingleTests {
         tests.into_iter().map(|(_, test)| test).collect()
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<TestId> {
-        let mut tests: Vec<_> = std::mem::take(self).by_program.into_values().flatten().collect();
-        tests.sort_unstable();
-        tests.into_iter().map(|(_, test)| test).collect()
+    /// Removes and returns the accepted tests.
+    pub(super) fn take(&mut self, is_accepted: impl Fn(TestId) -> bool) -> Vec<TestId> {
+        let mut taken = Vec::new();
+        self.by_program.retain(|_, tests| {
+            taken.extend(tests.extract_if(.., |(_, test)| is_accepted(*test)));
+            !tests.is_empty()
+        });
+        self.count -= taken.len();
+        taken.sort_unstable();
+        taken.into_iter().map(|(_, test)| test).collect()
     }
 }

@@ -33,6 +33,10 @@ impl ActiveLeases {
         self.leases.keys().copied()
     }
 
+    pub(super) fn cancelled_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.leases.iter().filter(|(_, held)| held.is_cancelled()).map(|(worker, _)| *worker)
+    }
+
     pub(super) fn get(&self, worker: WorkerId) -> Option<&ActiveLease> {
         self.leases.get(&worker)
     }
@@ -131,10 +135,14 @@ impl ActiveLeases {
         Some(tests.assign(worker, held.id(), batch, held.start_timeouts()))
     }
 
-    /// Cancels all leases that are not yet cancelled in this mode.
-    pub(super) fn cancel(&mut self, mode: CancelMode, actions: &mut Vec<RunAction>) {
-        let cancelled =
-            self.leases.iter_mut().filter_map(|(worker, held)| held.cancel(mode).then_some(*worker));
+    /// Cancels all leases that are not yet cancelled in this mode, except those of tear-downs.
+    pub(super) fn cancel(&mut self, mode: CancelMode, tests: &RunTests, actions: &mut Vec<RunAction>) {
+        let is_cancellable =
+            |held: &ActiveLease| !held.batch().tests.iter().any(|test| tests.is_tear_down(*test));
+        let cancelled = self
+            .leases
+            .iter_mut()
+            .filter_map(|(worker, held)| (is_cancellable(held) && held.cancel(mode)).then_some(*worker));
         actions.extend(cancelled.map(|worker| RunAction::CancelLease { worker, mode }));
     }
 

@@ -76,6 +76,9 @@ pub struct ScheduledTest {
     pub is_unrunnable: bool,
     /// Tests that must have their results before this one starts.
     pub prerequisites: Vec<Prerequisite>,
+    /// The set-ups whose effects this test removes; empty for other tests. Once one of them has begun, this
+    /// test runs even if the run stops. If none has begun, this test is not run.
+    pub tears_down: Vec<TestId>,
 }
 
 impl ScheduledTest {

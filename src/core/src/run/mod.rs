@@ -35,6 +35,7 @@ mod run_slots;
 mod run_tests;
 mod set_up;
 mod state;
+mod tear_downs;
 #[cfg(test)]
 mod tests;
 mod worker_requests;

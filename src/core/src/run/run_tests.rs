@@ -9,6 +9,7 @@ use super::{
     BatchLease, ScheduledTest,
     attempts::TestAttempts,
     prerequisites::{BlockedTests, FailedBefore, ReleasedTests},
+    tear_downs::TearDowns,
 };
 use crate::{
     GuardLoss, LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId,
@@ -40,7 +41,8 @@ impl TestSituation {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RunTest {
-    /// The planned test without its prerequisites, which are stored in `blocked`.
+    /// The planned test without its prerequisites, which are stored in `blocked`, and without its set-ups,
+    /// which are stored in `tear_downs`.
     planned: ScheduledTest,
     location: TestSituation,
     attempts: TestAttempts,
@@ -51,6 +53,7 @@ pub(super) struct RunTests {
     tests: Vec<RunTest>,
     queue: TestQueue,
     blocked: BlockedTests,
+    tear_downs: TearDowns,
     /// Tests that wait for their retry delay.
     delayed: BTreeSet<TestId>,
     /// Tests that have passed an iteration, and run again when no other test waits.
@@ -77,6 +80,7 @@ impl RunTests {
             tests: Vec::new(),
             queue: TestQueue::new(programs).with_capacities(capacities).with_batch_limit(batch_limit),
             blocked: BlockedTests::default(),
+            tear_downs: TearDowns::default(),
             delayed: BTreeSet::new(),
             next_round: Vec::new(),
             ledger: Ledger::new(0),
@@ -92,6 +96,10 @@ impl RunTests {
         let mut waiting = Vec::with_capacity(added.len());
         for (test, mut planned) in (first..).map(TestId).zip(added) {
             let prerequisites = std::mem::take(&mut planned.prerequisites);
+            let set_ups = std::mem::take(&mut planned.tears_down);
+            if !set_ups.is_empty() {
+                self.tear_downs.insert(test, set_ups);
+            }
             let (queued, is_unrunnable) = (planned.queued(test), planned.is_unrunnable);
             let (location, attempts) = (TestSituation::Waiting, TestAttempts::default());
             self.tests.push(RunTest { planned, location, attempts });
@@ -170,6 +178,7 @@ impl RunTests {
         for test in &batch.tests {
             let RunTest { planned, location, attempts } = &mut self.tests[test.index()];
             *location = TestSituation::Leased(lease);
+            self.tear_downs.on_leased(*test);
             is_failure_provisional.push(attempts.is_failure_provisional(planned.retries));
             passed_iterations.push(attempts.passed_iterations());
         }
@@ -225,12 +234,35 @@ impl RunTests {
         }
     }
 
-    /// Settles all waiting tests as not run.
+    /// Returns whether this is a tear-down, which runs even after the run has stopped.
+    pub(super) fn is_tear_down(&self, test: TestId) -> bool {
+        self.tear_downs.is_tear_down(test)
+    }
+
+    /// Settles the waiting tests of a stopped run as not run, except tear-downs that are due. These enter the
+    /// queue when the users of their fixtures have ended.
     pub(super) fn give_up_waiting(&mut self, why: NotRunReason) {
+        let tear_downs = &self.tear_downs;
+        let is_given_up = |test: TestId| !tear_downs.is_due(test);
+        let mut given_up = self.queue.take(is_given_up);
+        given_up.extend(self.delayed.extract_if(.., |test| is_given_up(*test)));
+        given_up.extend(self.next_round.extract_if(.., |test| is_given_up(*test)));
+        given_up.extend(self.blocked.take(is_given_up));
+        for test in given_up {
+            if self.location(test) == TestSituation::Waiting {
+                self.synthesize(test, why);
+            }
+        }
+        self.release_blocked();
+    }
+
+    /// Settles all waiting tests as not run, because no worker can run them.
+    pub(super) fn give_up_all(&mut self, why: NotRunReason) {
+        self.give_up_waiting(why);
         let delayed = std::mem::take(&mut self.delayed);
         let next_round = std::mem::take(&mut self.next_round);
         let blocked = self.blocked.take_all();
-        for test in self.queue.take_all().into_iter().chain(delayed).chain(next_round).chain(blocked) {
+        for test in self.queue.take(|_| true).into_iter().chain(delayed).chain(next_round).chain(blocked) {
             if self.location(test) == TestSituation::Waiting {
                 self.synthesize(test, why);
             }
@@ -240,10 +272,18 @@ impl RunTests {
     /// Queues the tests whose prerequisites are met, and settles the tests with a failed prerequisite.
     pub(super) fn release_blocked(&mut self) {
         loop {
-            let released = self.blocked.release(&self.ledger);
+            let mut released = self.blocked.release(&self.ledger);
             if released == ReleasedTests::default() {
                 return;
             }
+            // A tear-down has nothing to do if no set-up has begun.
+            released.met.retain(|test| match self.tear_downs.set_up_not_begun(*test) {
+                Some(failed) => {
+                    released.failed.push(FailedBefore { test: *test, failed });
+                    false
+                }
+                None => true,
+            });
             self.queue.add(released.met.iter().map(|test| self.tests[test.index()].planned.queued(*test)));
             if released.failed.is_empty() {
                 return;

@@ -149,9 +149,9 @@ impl RunState {
         self.lifecycle.stop_reason()
     }
 
-    /// Returns the workers whose leases the run waits for.
-    pub fn leasing_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.leases.workers()
+    /// Returns the workers whose leases are cancelled, and have not ended yet.
+    pub fn cancelled_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.leases.cancelled_workers()
     }
 
     /// Returns the workers whose leases or drains the run waits for.
@@ -180,7 +180,7 @@ impl RunState {
     /// Returns the number of slots that the run could use now, including its leases' slots.
     #[must_use]
     pub fn wanted_slots(&self) -> Slots {
-        let waiting = match self.lifecycle.is_assigning() {
+        let waiting = match self.stage() == RunStage::Running {
             true => self.tests.queue().wanted_slots(&self.leases.occupied(&self.slots)),
             false => Slots::NONE,
         };
@@ -227,6 +227,7 @@ impl RunState {
             let LostStream { proven, settled } = stream(worker);
             let _not_executed = self.handle(RunEvent::WorkerLost { worker, proven, settled });
         }
+        self.tests.give_up_all(NotRunReason::NoWorker);
         self.lifecycle.complete(self.tests.ledger())
     }
 
@@ -296,7 +297,7 @@ impl RunState {
         }
         let rest = self.tests.unfinished(lease, held.batch());
         let is_cancelled = end == LeaseOutcome::Cancelled && held.is_cancelled();
-        if self.stop_reason().is_some() || (is_cancelled && held.batch().is_isolated) {
+        if self.is_rest_given_up(&held) || (is_cancelled && held.batch().is_isolated) {
             self.tests.requeue(held.batch(), rest);
         } else if is_cancelled {
             for test in rest {
@@ -324,13 +325,19 @@ impl RunState {
         }
         self.tests.close_stream(worker, proven);
         match held {
-            Some(held) if self.stop_reason().is_some() => {
+            Some(held) if self.is_rest_given_up(&held) => {
                 let rest = self.tests.unfinished(held.id(), held.batch());
                 self.tests.requeue(held.batch(), rest);
             }
             Some(held) => rerun_after_worker_death(&mut self.tests, &held),
             None => {}
         }
+    }
+
+    /// Returns whether the unfinished tests of an ended lease are not run again, because the run has stopped.
+    fn is_rest_given_up(&self, ended: &ActiveLease) -> bool {
+        let is_tear_down = |test: &TestId| self.tests.is_tear_down(*test);
+        self.stop_reason().is_some() && !ended.batch().tests.iter().any(is_tear_down)
     }
 
     /// Returns all actions that have become due after an event. `free` is a worker that the event left
@@ -346,22 +353,23 @@ impl RunState {
                 self.tests.begin_next_round();
             }
             self.check_limits(free);
+            if let Some(why) = self.stop_reason() {
+                self.tests.give_up_waiting(why);
+            }
         }
+        // After a stop, only tear-downs are still in the queue.
         if let Some(worker) = free {
             self.lease_to(worker, &mut actions);
         }
         if self.lifecycle.stage() == RunStage::Running {
             match self.lifecycle.stop_reason() {
                 None => self.leases.serve_idle(&mut self.tests, &self.slots, &mut actions),
-                Some(why) => {
-                    self.tests.give_up_waiting(why);
-                    self.leases.cancel(self.lifecycle.cancel_mode(), &mut actions);
-                }
+                Some(_) => self.leases.cancel(self.lifecycle.cancel_mode(), &self.tests, &mut actions),
             }
             // The steps above may have ended a process.
             self.leases.release_starts();
+            self.request_workers(&mut actions);
             if self.lifecycle.is_assigning() {
-                self.request_workers(&mut actions);
                 actions.extend(self.leases.take_back(&self.tests, &self.slots));
             }
             if self.ledger().open_count() == 0 && self.leases.count() == 0 && !self.is_open() {
@@ -385,6 +393,7 @@ impl RunState {
         let may_get_worker = has_worker || self.workers.may_be_granted(self.slots.limit());
         if !may_get_worker && ledger.open_count() > 0 {
             self.lifecycle.stop(NotRunReason::NoWorker, CancelMode::Now);
+            self.tests.give_up_all(NotRunReason::NoWorker);
         }
     }
 
@@ -392,7 +401,7 @@ impl RunState {
     fn lease_to(&mut self, worker: WorkerId, actions: &mut Vec<RunAction>) {
         let Self { tests, leases, workers, slots, lifecycle, failures, .. } = self;
         let waiting = workers.program_waiting_at(worker);
-        let lease = match lifecycle.is_assigning() {
+        let lease = match lifecycle.stage() == RunStage::Running {
             true => leases.create(worker, waiting, tests, slots, failures),
             false => None,
         };

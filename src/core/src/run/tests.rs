@@ -30,6 +30,7 @@ fn plain_test() -> ScheduledTest {
         selection_bytes: 0,
         is_unrunnable: false,
         prerequisites: Vec::new(),
+        tears_down: Vec::new(),
     }
 }
 

@@ -8,7 +8,8 @@ use heeler_core::{
 
 use crate::{
     scenario::{
-        ClientModel, ModelFaults, ModelScenario, UNLIMITED, abstract_scenario, callback_scenario, plan,
+        ClientModel, ModelFaults, ModelScenario, UNLIMITED, abstract_scenario, callback_scenario,
+        fixture_plan, plan,
     },
     search::{number_from_env, search},
     world::{EXPENSIVE, SHORT},
@@ -108,6 +109,16 @@ fn test_begins_after_its_prerequisites_in_every_order() {
     });
     search_all(abstract_scenario(plan.clone(), 2, faults(1, 1, 0)));
     search_all(abstract_scenario(plan, 1, faults(0, 1, 1)));
+}
+
+#[test]
+fn fixture_that_was_set_up_is_torn_down_in_every_order() {
+    search_all(abstract_scenario(fixture_plan(), 2, faults(1, 1, 0)));
+    search_all(abstract_scenario(fixture_plan(), 2, faults(1, 0, 1)));
+    search_all(abstract_scenario(fixture_plan(), 1, faults(0, 1, 1)));
+    let failure_limit = Some(FailureLimit { failures: 1, cancel_mode: CancelMode::Now });
+    let limited = SchedulingPlan { failure_limit, ..fixture_plan() };
+    search_all(abstract_scenario(limited, 2, faults(1, 2, 0)));
 }
 
 #[test]

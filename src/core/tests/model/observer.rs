@@ -37,10 +37,16 @@ pub(crate) struct ObservedTest {
     pub(crate) is_rerun_due: bool,
     /// Number of processes that ended with their guards and left the test without a result.
     pub(crate) guard_losses: u32,
+    pub(crate) has_been_leased: bool,
 }
 
-const NEW_TEST: ObservedTest =
-    ObservedTest { place: ObservedPlace::Waiting, attempts: 0, is_rerun_due: false, guard_losses: 0 };
+const NEW_TEST: ObservedTest = ObservedTest {
+    place: ObservedPlace::Waiting,
+    attempts: 0,
+    is_rerun_due: false,
+    guard_losses: 0,
+    has_been_leased: false,
+};
 
 /// A worker that the run considers alive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -361,7 +367,7 @@ impl RunObserver {
         check(RESPONSE, !self.is_completed, || format!("{action:?} after the completion"))?;
         match action {
             RunAction::StartWorker => {
-                self.check_start()?;
+                self.check_start(plan)?;
                 self.starting += 1;
             }
             RunAction::Lease(lease) => {
@@ -413,6 +419,7 @@ impl RunObserver {
             }
             RunAction::Finish(due) => {
                 self.check_finish(journals, due)?;
+                self.check_torn_down(plan)?;
                 self.is_finishing = true;
             }
             RunAction::KillFinisher => {
@@ -429,7 +436,8 @@ impl RunObserver {
     fn begin_lease(&mut self, lease: &BatchLease) {
         self.rests.retain(|rest| *rest != lease.batch.tests);
         for test in &lease.batch.tests {
-            self.tests[test.index()].place = ObservedPlace::With(lease.worker);
+            let observed = &mut self.tests[test.index()];
+            (observed.place, observed.has_been_leased) = (ObservedPlace::With(lease.worker), true);
         }
         let worker = self.worker(lease.worker);
         worker.lease = Some(lease.clone());

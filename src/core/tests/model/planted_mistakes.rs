@@ -3,11 +3,11 @@
 use crate::{
     rules::{
         ANSWERED, BLAMELESS, COMPLETE, EXTENDED, FINISHED, HANDLED_COMPLETE, HANDLED_COMPLETION,
-        HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE,
+        HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE, TORN_DOWN,
     },
     scenario::{
         ClientModel, ModelFaults, ModelScenario, PlantedMistake, QueueModel, abstract_scenario,
-        callback_scenario, plan, queues_scenario,
+        callback_scenario, fixture_plan, plan, queues_scenario,
     },
     search::search,
 };
@@ -54,6 +54,14 @@ fn results_not_sent_again() {
     let what = find(&abstract_with(PlantedMistake::NoResend), FINISHED);
     assert!(what.contains("are proven, but resent is None"), "{what}");
     find(&with(PlantedMistake::NoResend, 1), COMPLETE);
+}
+
+#[test]
+fn tear_down_forgotten() {
+    let faults = ModelFaults { cancels: 1, ..ModelFaults::default() };
+    let scenario = abstract_scenario(fixture_plan(), 1, faults);
+    let what = find(&ModelScenario { mistake: PlantedMistake::TearDownForgotten, ..scenario }, TORN_DOWN);
+    assert!(what.contains("tears_down: [TestId(0)]"), "{what}");
 }
 
 #[test]

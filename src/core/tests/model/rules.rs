@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use heeler_core::{
     LeaseId, LeaseOutcome, NotRunReason, Outcome, ProgramId, SynthesizedResult, TestId, WorkerId,
-    run::{BatchLease, CancelMode, DueResults, Prerequisite, RunEvent, RunStage, RunState, SchedulingPlan},
+    run::{
+        BatchLease, CancelMode, DueResults, Prerequisite, RunEvent, RunStage, RunState, ScheduledTest,
+        SchedulingPlan,
+    },
 };
 
 use crate::{
@@ -28,6 +31,7 @@ pub(crate) const DELAYED: &str =
     "starts of a program are delayed only while one of its processes takes tests";
 pub(crate) const DRAINED: &str = "a stream is drained once, when no test is open";
 pub(crate) const FINISHED: &str = "the finish is ordered once, and names what the client may lack";
+pub(crate) const TORN_DOWN: &str = "a fixture is torn down if its set-up has begun, and only then";
 pub(crate) const GIVEN_UP: &str = "a test is given up for its reason only, and a program as a whole";
 pub(crate) const IGNORED: &str = "stale and repeated events change nothing";
 pub(crate) const HANDLED_ORDER: &str = "no update of a test is handled after its result";
@@ -41,7 +45,7 @@ pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
 pub(crate) const ENDS: &str = "every path ends";
 
 /// The rules named by [`BrokenRule`].
-pub(crate) const STEP_RULES: [&str; 21] = [
+pub(crate) const STEP_RULES: [&str; 22] = [
     ONE_RESULT,
     COMPLETE,
     NOTHING_AFTER,
@@ -52,6 +56,7 @@ pub(crate) const STEP_RULES: [&str; 21] = [
     CANCELLED,
     DRAINED,
     FINISHED,
+    TORN_DOWN,
     GIVEN_UP,
     IGNORED,
     ANSWERED,
@@ -79,10 +84,37 @@ pub(crate) fn check(rule: &'static str, holds: bool, what: impl FnOnce() -> Stri
 }
 
 impl RunObserver {
-    pub(crate) fn check_start(&self) -> CheckResult {
+    pub(crate) fn check_start(&self, plan: &SchedulingPlan) -> CheckResult {
         let leases = self.workers.values().filter(|worker| worker.lease.is_some()).count();
         let there = leases + self.starting;
-        check(STARTED, !self.is_stopped && there < self.slots.min(self.share), || format!("beside {there}"))
+        let is_due = |(observed, scheduled): (&ObservedTest, &ScheduledTest)| {
+            observed.place == ObservedPlace::Waiting && self.has_begun_set_up(scheduled)
+        };
+        let is_wanted = !self.is_stopped || self.tests.iter().zip(&plan.tests).any(is_due);
+        check(STARTED, is_wanted && there < self.slots.min(self.share), || format!("beside {there}"))
+    }
+
+    /// Returns whether this is a tear-down with a set-up that has begun.
+    fn has_begun_set_up(&self, scheduled: &ScheduledTest) -> bool {
+        scheduled.tears_down.iter().any(|set_up| self.tests[set_up.index()].has_been_leased)
+    }
+
+    /// Checks, at the end, that each tear-down ran if one of its set-ups has begun, and otherwise did not
+    /// run. Its program or worker may have failed before.
+    pub(crate) fn check_torn_down(&self, plan: &SchedulingPlan) -> CheckResult {
+        let tests = self.tests.iter().zip(&plan.tests);
+        for (observed, scheduled) in tests.filter(|(_, scheduled)| !scheduled.tears_down.is_empty()) {
+            let is_stopped = |why: NotRunReason| why.is_stop();
+            let is_right = match observed.place {
+                ObservedPlace::Synthesized(SynthesizedResult::NotRun(why)) => {
+                    !self.has_begun_set_up(scheduled) || !is_stopped(why)
+                }
+                _ => self.has_begun_set_up(scheduled),
+            };
+            let is_leased_in_vain = observed.has_been_leased && !self.has_begun_set_up(scheduled);
+            check(TORN_DOWN, is_right && !is_leased_in_vain, || format!("{observed:?} of {scheduled:?}"))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn check_lease(&self, plan: &SchedulingPlan, lease: &BatchLease) -> CheckResult {
@@ -158,7 +190,8 @@ impl RunObserver {
     fn check_batch(&self, plan: &SchedulingPlan, lease: &BatchLease) -> CheckResult {
         let check = |holds: bool, what: &str| check(LEASED, holds, || format!("{what}: {lease:?}"));
         let tests = &lease.batch.tests;
-        check(!self.is_stopped, "after the run was stopped")?;
+        let outlives_stop = |test: &TestId| self.has_begun_set_up(&plan.tests[test.index()]);
+        check(!self.is_stopped || tests.iter().all(outlives_stop), "after the run was stopped")?;
         let is_draining = self.workers.values().any(|worker| worker.is_asked_to_drain);
         check(!is_draining && !self.is_finishing, "after the drain began")?;
         check(!tests.is_empty() && tests.len() == lease.is_failure_provisional.len(), "malformed")?;
@@ -211,6 +244,10 @@ impl RunObserver {
         if !self.is_stopped {
             return self.check_taken_back(plan, worker, mode);
         }
+        let lease = self.workers[&worker].lease.as_ref();
+        let mut cancelled = lease.iter().flat_map(|lease| &lease.batch.tests);
+        let torn_down = cancelled.find(|test| !plan.tests[test.index()].tears_down.is_empty());
+        check(TORN_DOWN, torn_down.is_none(), || format!("{torn_down:?} is cancelled"))?;
         let may_finish = plan.failure_limit.is_some_and(|limit| limit.cancel_mode == mode)
             && stop_reason == Some(NotRunReason::TooManyFailures);
         check(CANCELLED, mode == CancelMode::Now || may_finish, || format!("{worker:?} is not cancelled now"))

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use heeler_core::{
-    ProgramId, RetryPolicy,
+    ProgramId, RetryPolicy, TestId,
     batching::ProgramCosts,
-    run::{ScheduledTest, SchedulingPlan},
+    run::{Prerequisite, ScheduledTest, SchedulingPlan},
 };
 
 use crate::world::SHORT;
@@ -118,6 +118,8 @@ pub(crate) enum PlantedMistake {
     FinishBeforeDrain,
     /// Results that streams may have lost are not sent again.
     NoResend,
+    /// The run does not know its tear-downs, and gives them up like other tests.
+    TearDownForgotten,
     /// The watchdog resends the due results after the completion.
     ResendAfterCompletion,
     /// The watchdog does not announce its completion.
@@ -185,6 +187,9 @@ impl ModelScenario {
     pub(crate) fn first_plan(&self) -> SchedulingPlan {
         let mut plan = self.plan.clone();
         plan.tests.truncate(plan.tests.len() - self.added);
+        if self.mistake == PlantedMistake::TearDownForgotten {
+            plan.tests.iter_mut().for_each(|test| test.tears_down.clear());
+        }
         plan
     }
 
@@ -227,6 +232,7 @@ pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
             selection_bytes: 0,
             is_unrunnable: false,
             prerequisites: Vec::new(),
+            tears_down: Vec::new(),
         };
         change(place, &mut test);
         test
@@ -283,4 +289,17 @@ pub(crate) fn callback_scenario(deaths: u8) -> ModelScenario {
 /// Returns a run with all processes, and a client with its own queues.
 pub(crate) fn queues_scenario(plan: SchedulingPlan, workers: u32, faults: ModelFaults) -> ModelScenario {
     ModelScenario { plan, workers, client: ClientModel::Queues, faults, ..callback_scenario(0) }
+}
+
+/// Returns a plan with a set-up, a test that uses the fixture, its tear-down, and an unrelated test.
+pub(crate) fn fixture_plan() -> SchedulingPlan {
+    let after = |test, must_succeed| Prerequisite { test: TestId(test), must_succeed };
+    plan(&[0, 1, 0, 1], |place, test| match place {
+        1 => test.prerequisites = vec![after(0, true)],
+        2 => {
+            test.prerequisites = vec![after(0, false), after(1, false)];
+            test.tears_down = vec![TestId(0)];
+        }
+        _ => {}
+    })
 }

@@ -225,7 +225,7 @@ impl RunDriver {
                     self.model.apply(RunEvent::TimeLimitReached);
                 }
                 ExpiredTimer::Cancel => {
-                    for worker in self.model.state().leasing_workers() {
+                    for worker in self.model.state().cancelled_workers() {
                         pool.kill_worker(worker).await;
                     }
                 }

@@ -112,6 +112,7 @@ mod tests {
             selection_bytes: 0,
             is_unrunnable: false,
             prerequisites: Vec::new(),
+            tears_down: Vec::new(),
         };
         let mut scheduled = vec![test; listed.len()];
         add_prerequisites(listed.iter(), &mut scheduled);

@@ -396,6 +396,7 @@ fn plan_test(
         selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
         is_unrunnable: unrunnable.is_some(),
         prerequisites: Vec::new(),
+        tears_down: Vec::new(),
     };
     let test = SelectedTest {
         uid,
@@ -473,6 +474,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         selection_bytes: 0,
         is_unrunnable: true,
         prerequisites: Vec::new(),
+        tears_down: Vec::new(),
     };
     (test, planned)
 }
