@@ -13,9 +13,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     Config, FilePosition, RunLayer, SettingsOverride, SuiteConfig,
+    declarations::Declarations,
     profiles::{STATE_DIR, resolve_path},
     reader::{ConfigDocument, TableReader},
-    resource_tables::{check_uses, read_resources},
     sources::read_source,
     tables::{OverrideTable, ProfileTable, SuiteTable, TopTable},
     test_arguments::read_test_arguments,
@@ -189,11 +189,11 @@ impl Config {
 fn read_config(path: &Path, top: &TableReader<'_, '_>) -> Config {
     let dir = path.parent().unwrap_or(Path::new("")).to_owned();
     let TopTable { state_dir, stryker, .. } = top.read();
-    let resources = read_resources(top);
+    let declared = Declarations::read(top);
     let mut suites: Vec<SuiteConfig> = Vec::new();
     for table in top.read_tables("suite", "[[suite]]") {
         let Some(suite) = read_suite(&dir, &table) else { continue };
-        check_uses(&table, &suite.tests, &resources);
+        declared.check(&table, &suite.tests);
         match suites.iter().find(|other| other.name == suite.name) {
             Some(other) => {
                 let line = other.position.line;
@@ -204,17 +204,19 @@ fn read_config(path: &Path, top: &TableReader<'_, '_>) -> Config {
             None => suites.push(suite),
         }
     }
-    let profiles = read_profiles(&dir, top, &resources);
+    let profiles = read_profiles(&dir, top, &declared);
+    declared.check_all_needed(top);
     top.report_unknown_keys();
     let state_dir = resolve_path(&dir, state_dir.as_deref().unwrap_or(Path::new(STATE_DIR)));
     let stryker = stryker.map(|directory| resolve_path(&dir, &directory));
-    Config { file: Some(path.to_owned()), state_dir, stryker, dir, suites, resources, profiles }
+    let Declarations { resources, fixtures, .. } = declared;
+    Config { file: Some(path.to_owned()), state_dir, stryker, dir, suites, resources, fixtures, profiles }
 }
 
 fn read_profiles(
     dir: &Path,
     top: &TableReader<'_, '_>,
-    resources: &BTreeMap<String, u32>,
+    declared: &Declarations,
 ) -> BTreeMap<String, UnresolvedProfile> {
     let mut profiles = BTreeMap::new();
     let Some(tables) = top.read_table("profile") else { return profiles };
@@ -223,7 +225,7 @@ fn read_profiles(
         match value.get_ref() {
             DeValue::Table(entries) => {
                 let table = TableReader::new(top.document, title, entries, value.span());
-                let profile = read_profile(dir, name.get_ref(), &table, resources);
+                let profile = read_profile(dir, name.get_ref(), &table, declared);
                 profiles.insert(name.get_ref().to_string(), profile);
             }
             _ => top
@@ -238,7 +240,7 @@ fn read_profile(
     dir: &Path,
     name: &str,
     table: &TableReader<'_, '_>,
-    resources: &BTreeMap<String, u32>,
+    declared: &Declarations,
 ) -> UnresolvedProfile {
     let run: RunLayer = table.read();
     if table.contains_key("fail-fast") && table.contains_key("max-fail") {
@@ -247,11 +249,11 @@ fn read_profile(
         table.document.report(table.key_span("max-fail"), message);
     }
     let tests = table.read();
-    check_uses(table, &tests, resources);
+    declared.check(table, &tests);
     let ProfileTable { .. } = table.read();
     let title = format!("[[profile.{name}.override]]");
     let overrides = table.read_tables("override", &title);
-    let overrides = overrides.iter().filter_map(|table| read_override(&title, table, resources)).collect();
+    let overrides = overrides.iter().filter_map(|table| read_override(&title, table, declared)).collect();
     table.report_unknown_keys();
     let resolve = |one: ReportRequest| ReportRequest { file: resolve_path(dir, one.file), ..one };
     let reports = run.reports.map(|reports| reports.into_iter().map(resolve).collect());
@@ -261,7 +263,7 @@ fn read_profile(
 fn read_override(
     title: &str,
     table: &TableReader<'_, '_>,
-    resources: &BTreeMap<String, u32>,
+    declared: &Declarations,
 ) -> Option<SettingsOverride> {
     let OverrideTable { filter } = table.read();
     if !table.contains_key("filter") {
@@ -271,7 +273,7 @@ fn read_override(
     }
     let filter = filter.and_then(|text| table.parse_filter("filter", &text));
     let tests = table.read();
-    check_uses(table, &tests, resources);
+    declared.check(table, &tests);
     table.report_unknown_keys();
     Some(SettingsOverride { filter: filter?, tests })
 }

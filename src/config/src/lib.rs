@@ -6,7 +6,7 @@
 //! parses no command-line arguments.
 
 mod closest_match;
-
+mod declarations;
 mod file;
 pub mod filter;
 mod notation;
@@ -18,7 +18,6 @@ mod reader;
 #[cfg(test)]
 mod reference;
 mod reports;
-mod resource_tables;
 mod resources;
 mod retries;
 mod run_options;
@@ -46,6 +45,6 @@ pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{
     CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, FinalStatusLevel,
-    FlakyResult, JobCount, MemoryLimit, OutputTiming, RunIgnored, SettingsOverride, ShuffleMode, SlowTimeout,
-    StatusLevel, SuiteConfig, TimeLimit, UnknownProfileError,
+    FixtureConfig, FlakyResult, JobCount, MemoryLimit, OutputTiming, RunIgnored, SettingsOverride,
+    ShuffleMode, SlowTimeout, StatusLevel, SuiteConfig, TimeLimit, UnknownProfileError,
 };

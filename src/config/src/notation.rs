@@ -1,7 +1,7 @@
 //! Notations of values in `heeler.toml`: the accepted forms of each value, and the type it becomes. No keys,
 //! positions or file I/O here.
 
-use std::{fmt, marker::PhantomData, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{fmt, marker::PhantomData, num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
 
 use heeler_report::ReportRequest;
 use serde::{
@@ -148,6 +148,8 @@ pub(super) struct FrameworkName;
 pub(super) struct FilterText;
 /// An array of strings.
 pub(super) struct TextArray;
+/// An array of names.
+pub(super) struct NameArray;
 /// An array of at least one path or glob.
 pub(super) struct PathArray;
 /// A path, or an array of at least one path.
@@ -200,6 +202,8 @@ notations! {
         |written| Ok(written.nonempty_text()?.to_owned());
     FilterText -> String, FILTER.to_owned(), |written| Ok(written.text()?.to_owned());
     TextArray -> Vec<String>, "an array of strings".to_owned(), |written| written.texts(|_| true);
+    NameArray -> Arc<[String]>, "an array of names".to_owned(),
+        |written| Ok(written.texts(|names| names.iter().all(|name| !name.is_empty()))?.into());
     PathArray -> Vec<String>, "an array of paths or globs".to_owned(),
         |written| written.texts(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()));
     PathOrPaths -> Vec<String>, "a path or an array of paths".to_owned(), |written| match written {

@@ -24,6 +24,7 @@ impl Config {
             stryker: None,
             suites: Vec::new(),
             resources: BTreeMap::new(),
+            fixtures: Vec::new(),
             profiles: BTreeMap::new(),
         }
     }

@@ -14,14 +14,16 @@ use super::{
     TestSettings, TimeLimit,
     notation::{
         ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
-        FrameworkName, NameText, Number, PackagesText, PathArray, PathOrPaths, PeriodText, Priority,
-        ProgramText, ReportArray, TextArray,
+        FrameworkName, NameArray, NameText, Number, PackagesText, PathArray, PathOrPaths, PeriodText,
+        Priority, ProgramText, ReportArray, TextArray,
     },
     reader::{ConfigDocument, TableReader},
     resources::{ResourceUse, ResourceUses},
     retries::{BACKOFF_WORDS, BackoffWord, RetriesTable, RetryNotation},
     sources::SourceTable,
-    tables::{OverrideTable, ProfileTable, ResourceTable, SlowTimeoutTable, SuiteTable, TopTable},
+    tables::{
+        FixtureTable, OverrideTable, ProfileTable, ResourceTable, SlowTimeoutTable, SuiteTable, TopTable,
+    },
 };
 
 /// Writes values in their notation, for the defaults in the reference.
@@ -76,6 +78,8 @@ described_notations! {
             assert!(uses.is_empty(), "only the default is written");
             Vec::<String>::new()
         };
+    NameArray -> std::sync::Arc<[String]>, "array of strings",
+        {"type": "array", "items": {"type": "string", "minLength": 1}}, |names| names.to_vec();
     DurationText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     PeriodText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     ByteSize -> u64, "size", {"type": "string"}, |bytes| size_text(*bytes);
@@ -345,6 +349,7 @@ pub(super) fn render_page() -> String {
     section("Further keys of `[profile.NAME]`", keys_of::<ProfileTable>(), profile);
     section("Further keys of `[[profile.NAME.override]]`", keys_of::<OverrideTable>(), &defs["OverrideKeys"]);
     section("`[[resource]]`", keys_of::<ResourceTable>(), &defs["ResourceTable"]);
+    section("`[[fixture]]`", keys_of::<FixtureTable>(), &defs["FixtureTable"]);
     let suite = [keys_of::<SuiteTable>(), keys_of::<SourceTable>()].concat();
     section("Further keys of `[[suite]]`", suite, &defs["SuiteKeys"]);
     page

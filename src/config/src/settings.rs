@@ -4,12 +4,13 @@ use std::{
     collections::BTreeMap,
     num::{NonZeroU32, NonZeroUsize},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
 use super::{
-    CaptureStrategy, Config, JobCount, PartitionSpec, ProgramOptions, RunIgnored, RunLayer, RunOptions,
-    RunSettings, SettingsOverride, SplitOptions, TestLayer, TestSettings, UnknownProfileError,
+    CaptureStrategy, Config, FixtureConfig, JobCount, PartitionSpec, ProgramOptions, RunIgnored, RunLayer,
+    RunOptions, RunSettings, SettingsOverride, SplitOptions, TestLayer, TestSettings, UnknownProfileError,
     profiles::DEFAULT_PROFILE,
 };
 use crate::filter::{Filter, FilterSubject};
@@ -60,6 +61,10 @@ pub struct ResolvedSettings {
     pub state_dir: PathBuf,
     /// Capacity of each declared resource.
     pub resources: BTreeMap<String, u32>,
+    /// Declared fixtures.
+    pub fixtures: Arc<[FixtureConfig]>,
+    /// Directory that the commands of fixtures run in.
+    pub config_dir: PathBuf,
     profile_tests: TestSettings,
     suite_tests: BTreeMap<String, TestLayer>,
     overrides: Vec<SettingsOverride>,
@@ -94,6 +99,8 @@ impl ResolvedSettings {
             framework: command_line.framework,
             state_dir: command_line.state_dir.unwrap_or_else(|| config.state_dir.clone()),
             resources: config.resources.clone(),
+            fixtures: config.fixtures.as_slice().into(),
+            config_dir: config.dir.clone(),
             profile_tests: profile.tests,
             suite_tests: config
                 .suites
@@ -128,6 +135,21 @@ impl ResolvedSettings {
         settings.program.stress_duration =
             self.program.stress_duration.filter(|_| options.program.repeat.is_none());
         settings
+    }
+
+    /// Returns these fixtures and all that they need; each follows the fixtures that it needs.
+    #[must_use]
+    pub fn fixture_order(&self, needs: &[String]) -> Vec<String> {
+        let mut order = Vec::new();
+        for name in needs {
+            let Some(fixture) = self.fixtures.iter().find(|fixture| fixture.name == *name) else { continue };
+            for one in self.fixture_order(&fixture.needs).into_iter().chain([name.clone()]) {
+                if !order.contains(&one) {
+                    order.push(one);
+                }
+            }
+        }
+        order
     }
 
     /// Returns whether the filters select this test.

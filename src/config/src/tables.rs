@@ -17,7 +17,7 @@ use super::{
     MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
-        NameText, Notation, Number, Priority, ReportArray, TextArray, required,
+        NameArray, NameText, Notation, Number, PeriodText, Priority, ReportArray, TextArray, required,
     },
     resources::{ResourceUse, ResourceUses},
     retries::RetryNotation,
@@ -241,6 +241,8 @@ layered_settings! {
     /// Resources that a test takes while it runs: `"NAME"` takes all of it, `"NAME=2"` two units, and
     /// `"NAME:read"` one. `[[resource]]` declares them.
     uses: std::sync::Arc<[ResourceUse]> as "ResourceUses";
+    /// Fixtures that are set up before the test and torn down after it. `[[fixture]]` declares them.
+    needs: std::sync::Arc<[String]> as "NameArray";
     /// Tests with a higher priority start first: a number from -100 to 100.
     priority: i32 as "Priority" = 0;
     /// Memory limit of a test process with all its descendants. Beyond it, they are killed, and the test
@@ -298,6 +300,9 @@ pub(super) struct TopTable {
     /// Resources that tests take while they run, see `uses`.
     #[cfg_attr(test, schemars(with = "Vec<ResourceTable>"))]
     resource: IgnoredAny,
+    /// Fixtures that tests need, see `needs`.
+    #[cfg_attr(test, schemars(with = "Vec<FixtureTable>"))]
+    fixture: IgnoredAny,
     /// Profiles. `default` is used unless another one is selected, and all others inherit from it.
     #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, ProfileKeys>"))]
     profile: IgnoredAny,
@@ -351,6 +356,35 @@ pub(super) struct ResourceTable {
     /// Number of units: how many tests can use one unit of it at the same time. Default: 1.
     #[serde(with = "Count")]
     pub(super) capacity: Option<NonZeroU32>,
+}
+
+/// The keys of `[[fixture]]`. Its commands run in the directory of the configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(
+    test,
+    derive(schemars::JsonSchema),
+    schemars(deny_unknown_fields, extend("required" = ["name", "setup"]))
+)]
+#[serde(rename_all = "kebab-case", default)]
+pub(super) struct FixtureTable {
+    /// Name of the fixture, such as `server`.
+    #[serde(with = "NameText")]
+    pub(super) name: Option<String>,
+    /// Command that sets the fixture up, once in each run with a test that needs it. If it fails, these tests
+    /// are not run. The lines `NAME=VALUE` that it writes to the file named by `HEELER_ENV` become
+    /// environment variables of these tests.
+    #[serde(with = "CommandArray")]
+    pub(super) setup: Option<Vec<String>>,
+    /// Command that tears the fixture down, after all tests that need it. It runs whenever the set-up has
+    /// begun, even if the set-up failed or the run was cancelled.
+    #[serde(with = "CommandArray")]
+    pub(super) teardown: Option<Vec<String>>,
+    /// Fixtures that are set up before this one and torn down after it.
+    #[serde(with = "TextArray")]
+    pub(super) needs: Option<Vec<String>>,
+    /// Time limit of each of the two commands. Default: 5 minutes.
+    #[serde(with = "PeriodText")]
+    pub(super) timeout: Option<Duration>,
 }
 
 /// The keys of `[[suite]]` in addition to those of [`TestLayer`] and of its source.

@@ -34,8 +34,25 @@ pub struct Config {
     pub suites: Vec<SuiteConfig>,
     /// Capacity of each declared resource.
     pub resources: BTreeMap<String, u32>,
+    /// Declared fixtures in file order.
+    pub fixtures: Vec<FixtureConfig>,
     /// Profiles before inheritance.
     pub(super) profiles: BTreeMap<String, UnresolvedProfile>,
+}
+
+/// A fixture: what must be set up before the tests that need it, and torn down after them. The commands run
+/// in the directory of the configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixtureConfig {
+    pub name: String,
+    /// Program and arguments that set the fixture up.
+    pub setup: Vec<String>,
+    /// Program and arguments that tear it down; `None` if there is nothing to tear down.
+    pub teardown: Option<Vec<String>>,
+    /// Fixtures that are set up before this one, and torn down after it.
+    pub needs: Vec<String>,
+    /// Time limit of each command.
+    pub timeout: Duration,
 }
 
 /// A profile before inheritance.
