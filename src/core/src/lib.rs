@@ -12,6 +12,7 @@
 //! - [`partition`]: chooses the tests of a shard.
 //! - [`Iteration`]: one repetition of a test; [`RetryPolicy`]: retries of failed tests, and their delays.
 //! - [`ledger`]: results still to be delivered, and results that are proven delivered.
+//! - [`FIXTURE_SUITE`]: the suite of set-ups and tear-downs.
 //! - [`test_path`]: the path of a test in the tree of tests.
 //! - [`run`]: the state machine of one run.
 //! - [`ack_window`]: updates of one stream that a client has not acknowledged.
@@ -50,6 +51,9 @@ mod source_request;
 pub mod system_facts;
 pub mod test_path;
 pub mod test_result;
+
+/// Suite of the set-ups and tear-downs of configured fixtures. They are not counted as tests.
+pub const FIXTURE_SUITE: &str = "@fixture";
 
 pub use durations::milliseconds_of;
 pub use error_chain::error_chain;

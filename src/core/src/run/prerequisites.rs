@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Prerequisite;
-use crate::{TestId, ledger::Ledger};
+use crate::{NotRunReason, Outcome, TestId, ledger::Ledger};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PrerequisiteState {
@@ -81,6 +81,10 @@ fn prerequisite_state(ledger: &Ledger, open: &mut Vec<Prerequisite>) -> Prerequi
     while let Some(last) = open.last() {
         match ledger.entry(last.test).outcome() {
             None => return PrerequisiteState::Open,
+            // If the prerequisite was not run either, the test names the one that failed.
+            Some(Outcome::NotRun(NotRunReason::PrerequisiteFailed { test })) if last.must_succeed => {
+                return PrerequisiteState::Failed(test);
+            }
             Some(outcome) if last.must_succeed && outcome.is_failure() => {
                 return PrerequisiteState::Failed(last.test);
             }

@@ -109,7 +109,7 @@ pub(super) fn due_results(
         let result = match synthesized {
             SynthesizedResult::NotRun(NotRunReason::PrerequisiteFailed { test: failed }) => {
                 let failed = &plan.tests[failed.index()].uid;
-                let reason = format!("not run: it requires a fixture whose set-up test {failed} failed");
+                let reason = format!("not run: the set-up {failed}, which it needs, failed");
                 TestResult::with_reason(synthesized.outcome(), reason)
             }
             SynthesizedResult::NotRun(_) | SynthesizedResult::Provisional(_) => {
