@@ -181,7 +181,7 @@ fn print_report(
     let now = Instant::now();
     let mut display = report_display(arguments, settings);
     let plan = &story.manifest.plan;
-    let of_suites: BTreeSet<_> = plan.tests.iter().map(|test| plan.suite(test)).collect();
+    let of_suites: BTreeSet<_> = plan.selected_tests().map(|(_, test)| plan.suite(test)).collect();
     display.show_phase("Report", &format!("of run {}, started at {}", run.name, head.began_utc), now);
     display.begin(
         &RunHead {

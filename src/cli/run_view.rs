@@ -287,7 +287,7 @@ impl<'a> RunView<'a> {
     fn describe<T>(&self, uid: &str, render: impl FnOnce(&NodeDescription<'_>) -> T) -> T {
         match self.catalogue.find(uid) {
             Some(test) => self.catalogue.with_description(test, render),
-            None => render(&NodeDescription { uid, display_name: uid, ..NodeDescription::default() }),
+            None => render(&NodeDescription::unlisted(uid)),
         }
     }
 }

@@ -47,7 +47,10 @@ pub(crate) fn count_of(number: usize, thing: &str) -> String {
 
 /// Returns `suite name`, cut to `columns`; the suite is omitted if all tests belong to one suite.
 pub(super) fn test_name(record: &TestReport, suites: SuiteNames, columns: usize) -> StyledLine {
-    let suite = record.suite.as_deref().filter(|_| suites == SuiteNames::Shown && !record.is_group);
+    let suite = record
+        .suite
+        .as_deref()
+        .filter(|_| (suites == SuiteNames::Shown && !record.is_group) || record.is_fixture());
     match suite {
         None => StyledLine::new().with(Style::Bold, cut_name(record.shown_name(), columns)),
         Some(suite) => {
@@ -149,7 +152,7 @@ pub(super) fn result_label(record: &TestReport) -> String {
         Outcome::Passed => "PASS",
         Outcome::Flaky => return format!("FLAKY {}", record.attempts()),
         Outcome::Skipped => "SKIP",
-        Outcome::Failed if record.is_group => "ERROR",
+        Outcome::Failed if record.is_group && !record.is_fixture() => "ERROR",
         Outcome::Failed => {
             record.detail_text(|one| one.message.as_ref()).and_then(sanitizer_label).unwrap_or("FAIL")
         }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_core::{Outcome, OutcomeCounts};
+use heeler_core::{FIXTURE_SUITE, Outcome, OutcomeCounts};
 
 use super::{
     format::{self, SuiteNames},
@@ -121,7 +121,8 @@ impl DisplayProgress {
 
     /// Returns the number of tests known so far.
     pub(super) fn total(&self) -> usize {
-        self.head.tests.max(self.done() + self.running.len())
+        let is_test = |test: &&DisplayedTest| test.suite.as_deref() != Some(FIXTURE_SUITE);
+        self.head.tests.max(self.done() + self.running.values().filter(is_test).count())
     }
 
     /// Returns the percentage of ended tests; 100 only when all tests have ended.
@@ -163,6 +164,7 @@ impl DisplayProgress {
     pub(super) fn end(&mut self, report: &TestReport, now: Instant) -> bool {
         let (uid, outcome) = (report.uid.as_str(), report.outcome);
         if report.is_group {
+            self.remove_running(uid);
             return outcome.is_failure() && self.ended.insert(uid.into(), outcome).is_none();
         }
         if report.is_leaky() && !self.ended.contains_key(uid) {

@@ -419,16 +419,17 @@ fn describe_rest(summary: &RunSummary) -> String {
 
 fn describe_failures(summary: &RunSummary) -> String {
     let bad = summary.failed_count();
-    let groups = summary.failed_groups().count();
+    let fixtures = summary.failed_groups().filter(|group| group.is_fixture()).count();
+    let programs = summary.failed_groups().count() - fixtures;
     let selected = count_of(summary.selected(), "test");
-    if bad == 0 && groups == 0 {
+    if bad + programs + fixtures == 0 {
         return format!("{} of {selected} not run,", grouped_number(summary.not_run_count()));
     }
-    let tests = format!("{} of {selected}", grouped_number(bad));
-    let programs = count_of(groups, "program");
-    match (bad, groups) {
-        (_, 0) => tests,
-        (0, _) => programs,
-        (_, _) => format!("{tests} and {programs}"),
-    }
+    let failed = [
+        (bad > 0).then(|| format!("{} of {selected}", grouped_number(bad))),
+        (programs > 0).then(|| count_of(programs, "program")),
+        (fixtures > 0).then(|| count_of(fixtures, "fixture command")),
+    ];
+    let failed: Vec<String> = failed.into_iter().flatten().collect();
+    failed.join(" and ")
 }

@@ -78,7 +78,7 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
     }
     let columns = manner.name_columns(line.columns());
     line = line.join(format::test_name(record, manner.suites, columns));
-    if record.is_group {
+    if record.is_group && !record.is_fixture() {
         line = line.with(Style::Bold, " (outside any test)");
     }
     // The place of the failure is printed below; the place of the test is printed only here.

@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use heeler_core::{OsText, SourceRequest, TestId};
+use heeler_core::{FIXTURE_SUITE, OsText, SourceRequest, TestId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -50,6 +50,9 @@ pub struct ManifestHead {
     pub pid: u32,
     /// Number of selected tests.
     pub tests: usize,
+    /// Number of set-ups and tear-downs of configured fixtures, which follow the selected tests in the plan.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fixture_commands: usize,
     pub profile: String,
     /// State directory of the run, even if the run's own directory could not be created there.
     pub state_dir: OsText,
@@ -58,6 +61,11 @@ pub struct ManifestHead {
     /// Shard of the tests that this run covers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<RunShard>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Origin of a run: command line, directory, programs, earlier run.
@@ -99,7 +107,7 @@ pub struct RerunSet {
 pub struct ManifestPlan {
     /// Programs of the tests.
     pub programs: Vec<ManifestProgram>,
-    /// Selected tests; journals refer to them by their index here.
+    /// Selected tests, then set-ups and tear-downs of fixtures; journals refer to them by their index here.
     pub tests: Vec<ManifestTest>,
     /// Groups above the tests, each after its parent.
     pub groups: Vec<TestGroup>,
@@ -109,6 +117,12 @@ pub struct ManifestPlan {
 }
 
 impl ManifestPlan {
+    /// Returns the selected tests with their numbers, without set-ups and tear-downs of configured fixtures.
+    pub fn selected_tests(&self) -> impl Iterator<Item = (TestId, &ManifestTest)> {
+        let all = (0..).map(TestId).zip(&self.tests);
+        all.filter(|(_, test)| self.suite(test) != FIXTURE_SUITE)
+    }
+
     /// Returns the suite of a test.
     #[must_use]
     pub fn suite(&self, test: &ManifestTest) -> &str {
@@ -253,6 +267,7 @@ impl ManifestHead {
             began_utc: String::new(),
             pid: 0,
             tests: 0,
+            fixture_commands: 0,
             profile: String::new(),
             state_dir: OsText::default(),
             origin,
@@ -320,7 +335,7 @@ impl Manifest {
         };
         let line = bytes[offset..].strip_suffix(b"\n").ok_or_else(|| damaged(None))?;
         let plan: ManifestPlan = serde_json::from_slice(line).map_err(|source| damaged(Some(source)))?;
-        if plan.tests.len() != head.tests {
+        if plan.tests.len() != head.tests + head.fixture_commands {
             let expected = "the number of tests in the head";
             return Err(ManifestError::Damaged { offset, expected, source: None });
         }

@@ -131,7 +131,9 @@ impl RunSummary {
     /// Adds reports of ended tests, in order.
     pub fn add_reports(&mut self, reports: impl IntoIterator<Item = TestReport>) {
         for mut report in reports {
-            report.suite = report.suite.take().map(|suite| intern(&mut self.suites, suite));
+            if !report.is_fixture() {
+                report.suite = report.suite.take().map(|suite| intern(&mut self.suites, suite));
+            }
             if let Some(defined_at) = &mut report.defined_at {
                 defined_at.file = intern(&mut self.files, Arc::clone(&defined_at.file));
             }
@@ -176,6 +178,7 @@ impl RunSummary {
         self.reduce(&mut record);
         self.bound_detail(&mut record);
         if record.is_group {
+            self.unfinished.remove(record.uid.as_str());
             match self.groups.iter_mut().find(|group| group.uid == record.uid) {
                 Some(group) => {
                     self.detail_bytes -= detail_bytes(group);
@@ -314,7 +317,13 @@ impl RunSummary {
 
     /// Returns the suites and programs that failed outside their tests.
     pub fn failed_groups(&self) -> impl Iterator<Item = &TestReport> {
-        self.groups.iter().filter(|group| group.outcome.is_failure())
+        // A fixture that is not run because the run has stopped, or another fixture failed, is no failure.
+        let is_left_out = |group: &TestReport| match group.outcome {
+            Outcome::NotRun(NotRunReason::PrerequisiteFailed { .. }) => true,
+            Outcome::NotRun(reason) => reason.is_stop(),
+            _ => false,
+        };
+        self.groups.iter().filter(move |group| group.outcome.is_failure() && !is_left_out(group))
     }
 
     /// Returns every failure to show individually: first suites, then tests, without tests that never ran.

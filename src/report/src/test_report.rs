@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use heeler_core::{
-    Attempt, Outcome, ProgramFailure, RuntimeDeath, SourcePlace, TestResult, describe, milliseconds_of,
+    Attempt, FIXTURE_SUITE, Outcome, ProgramFailure, RuntimeDeath, SourcePlace, TestResult, describe,
+    milliseconds_of,
 };
 use heeler_protocol::{
     control::ReportName,
@@ -35,7 +36,8 @@ pub struct TestReport {
     pub steps: StepCounts,
     /// Place of the test's definition, if known.
     pub defined_at: Option<TestDefinition>,
-    /// Whether this is a suite or program that died outside its tests.
+    /// Whether this is no test: a suite or program that died outside its tests, or a set-up or tear-down of a
+    /// fixture.
     pub is_group: bool,
     /// All other data. For a test that passed at its first attempt without leaking processes, a summary keeps
     /// only files and steps, and outputs on request.
@@ -109,7 +111,7 @@ impl TestReport {
             cpu_ms: result.usage.map(|usage| milliseconds_of(usage.cpu_us)),
             peak_kib: result.usage.map(|usage| usage.peak_kib),
             start_utc: result.started_ms.map(iso8601),
-            is_group: suite == Some(test.uid),
+            is_group: suite.is_some_and(|suite| suite == test.uid || suite == FIXTURE_SUITE),
             steps: StepCounts::of(&detail.parts, result.parts_left_out),
             defined_at: TestDefinition::of_test(test, result),
             detail: Some(Box::new(detail)),
@@ -128,6 +130,12 @@ impl TestReport {
         };
         let report = Self::from_result(&test, &TestResult::with_reason(Outcome::Failed, &failure.message));
         Self { is_group: true, ..report }
+    }
+
+    /// Returns whether this is a set-up or tear-down of a configured fixture.
+    #[must_use]
+    pub fn is_fixture(&self) -> bool {
+        self.suite.as_deref() == Some(FIXTURE_SUITE)
     }
 
     /// Returns the framework's name of the test: the uid without the suite.

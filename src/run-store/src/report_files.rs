@@ -141,7 +141,7 @@ impl RecordedRun {
     /// Returns the number of selected tests. Programs that can't be listed do not count as tests.
     pub(super) fn selected_count(&self) -> usize {
         let plan = &self.manifest.plan;
-        plan.tests.iter().filter(|test| test.uid != plan.suite(test)).count()
+        plan.selected_tests().filter(|(_, test)| test.uid != plan.suite(test)).count()
     }
 
     /// Adds the run's results to a summary.

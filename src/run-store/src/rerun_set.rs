@@ -66,7 +66,7 @@ pub fn rerun_set(story: &RecordedRun) -> RerunSet {
         })
         .collect();
     let mut left = RerunSet::default();
-    for (test, id) in plan.tests.iter().zip((0..).map(TestId)) {
+    for (id, test) in plan.selected_tests() {
         match last.get(&id) {
             Some(outcome) if outcome.lacks_result() => left.not_run.push(test.uid.clone()),
             Some(outcome) if outcome.is_failure() => left.failed.push(test.uid.clone()),

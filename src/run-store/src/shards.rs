@@ -93,8 +93,8 @@ fn check_tests(shards: &[ShardRun], shard: &RunShard, problems: &mut Vec<String>
     let mut all = BTreeSet::new();
     let mut twice = BTreeSet::new();
     for ShardRun { run, .. } in shards {
-        let tests = run.manifest.plan.tests.iter().filter(|test| !belongs_to_fixture(test));
-        for uid in tests.map(|test| test.uid.as_str()).collect::<BTreeSet<_>>() {
+        let tests = run.manifest.plan.selected_tests().filter(|(_, test)| !belongs_to_fixture(test));
+        for uid in tests.map(|(_, test)| test.uid.as_str()).collect::<BTreeSet<_>>() {
             if !all.insert(uid) {
                 twice.insert(uid);
             }
@@ -107,7 +107,7 @@ fn check_tests(shards: &[ShardRun], shard: &RunShard, problems: &mut Vec<String>
     }
     // Tests that a run only added for fixtures belong to another partition or to none.
     let of_run = |one: &ShardRun| {
-        let uids: BTreeSet<_> = one.run.manifest.plan.tests.iter().map(|test| &test.uid).collect();
+        let uids: BTreeSet<_> = one.run.manifest.plan.selected_tests().map(|(_, test)| &test.uid).collect();
         let added = one.run.manifest.head.shard.as_ref().map_or(0, |shard| shard.fixture_tests);
         uids.len().saturating_sub(added)
     };

@@ -6,6 +6,7 @@ mod boost_suites;
 mod catch2;
 mod command;
 mod commands_again;
+mod configured_fixtures;
 #[cfg(feature = "connect")]
 mod connect;
 #[cfg(feature = "connect")]

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use heeler_core::{
-    DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe, milliseconds_of,
-    test_path::PARAMETER_SEPARATOR,
+    DiagnosticsFile, FIXTURE_SUITE, IsolatedRerun, Outcome, PartResult, TestResult, describe,
+    milliseconds_of, test_path::PARAMETER_SEPARATOR,
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -81,6 +81,16 @@ pub struct NodeDescription<'a> {
     pub traits: &'a [TraitPair],
     /// Members that the client added, as JSON: `"name":value,…`.
     pub client_members: Option<&'a str>,
+}
+
+impl<'a> NodeDescription<'a> {
+    /// Returns the description of a uid that no listing has: a command of a fixture, or an unknown test.
+    #[must_use]
+    pub fn unlisted(uid: &'a str) -> Self {
+        let fixture = uid.strip_prefix(FIXTURE_SUITE).and_then(|name| name.strip_prefix("::"));
+        let suite = if fixture.is_some() { FIXTURE_SUITE } else { "" };
+        Self { uid, display_name: fixture.unwrap_or(uid), suite, ..Self::default() }
+    }
 }
 
 impl From<Outcome> for ExecutionState {

@@ -309,7 +309,7 @@ impl McpSession {
             begun: Instant::now(),
             ended: HashSet::new(),
             failed: 0,
-            selected: plan.tests.len(),
+            selected: plan.selected_tests().len(),
             warnings,
         };
         call.update_progress(&run);

@@ -9,7 +9,7 @@ use crate::run::{RunOutcome, RunPlan};
 
 pub(super) fn run_metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> RunMetrics {
     let mut metrics = RunMetrics {
-        selected: plan.tests.len(),
+        selected: plan.selected_tests().len(),
         crashed: outcome.crashed.len(),
         programs: plan.programs.len(),
         failed_programs: outcome.failed_programs,
@@ -21,7 +21,8 @@ pub(super) fn run_metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) 
         tests_ms: outcome.durations.iter().fold(0.0, |sum, (_, duration)| sum + duration_ms(*duration)),
         ..RunMetrics::default()
     };
-    for outcome in outcome.ledger.entries().iter().filter_map(LedgerEntry::outcome) {
+    let tests = outcome.ledger.entries().iter().take(plan.selected_tests().len());
+    for outcome in tests.filter_map(LedgerEntry::outcome) {
         *outcome_counter(&mut metrics, outcome) += 1;
     }
     metrics

@@ -27,7 +27,8 @@ pub(super) fn write_manifest(plan: &RunPlan) -> io::Result<()> {
         head: ManifestHead {
             began_utc: heeler_run_store::wall_clock().to_string(),
             pid: std::process::id(),
-            tests: plan.tests.len(),
+            tests: plan.selected_tests().len(),
+            fixture_commands: plan.tests.len() - plan.selected_tests().len(),
             profile: plan.profile.clone(),
             state_dir: OsText::from(plan.state_dir.as_path()),
             shard: plan.provenance.shard.clone(),
@@ -106,7 +107,7 @@ pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) ->
         ended_utc: heeler_run_store::wall_clock().to_string(),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         stopped_by: outcome.stopped_by.filter(|reason| reason.is_stop()),
-        counts: end_counts(outcome),
+        counts: end_counts(plan, outcome),
         failed_programs: outcome.failed_programs,
         result: outcome.result.clone(),
     };
@@ -124,9 +125,10 @@ pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) ->
     })
 }
 
-fn end_counts(outcome: &RunOutcome) -> OutcomeCounts {
+fn end_counts(plan: &RunPlan, outcome: &RunOutcome) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
-    for outcome in outcome.ledger.entries().iter().filter_map(LedgerEntry::outcome) {
+    let tests = outcome.ledger.entries().iter().take(plan.selected_tests().len());
+    for outcome in tests.filter_map(LedgerEntry::outcome) {
         counts.add(outcome, None);
     }
     counts

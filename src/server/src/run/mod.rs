@@ -4,8 +4,9 @@
 //! - `composed`: the record of a run whose results are decided by its front end.
 //! - `plan`: the tests to run, in the forms needed by the model and the workers.
 //! - `program_table`: the programs of a plan.
+//! - `configured_fixtures`: set-ups and tear-downs of configured fixtures, and the variables they export.
 //! - `dump_budget`: limits the dumps of a run, and chooses the crash capture of each lease.
-//! - `fixtures`: the start order of fixtures and their users.
+//! - `fixtures`: the start order of CTest's fixtures and their users.
 //! - `needs`: the slots and resources that tests take.
 //! - `neighbours`: tests that ran at the same time in the same program.
 //! - `attachments`: files attached to a run.
@@ -21,6 +22,7 @@
 mod attachments;
 mod client_log;
 mod composed;
+mod configured_fixtures;
 mod driver;
 mod dump_budget;
 mod fixtures;

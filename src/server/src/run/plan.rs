@@ -18,6 +18,7 @@ use heeler_protocol::control::{
 };
 
 use super::{
+    configured_fixtures::{FixtureRole, FixtureTests},
     fixtures::add_prerequisites,
     groups::GroupList,
     needs::expected_duration,
@@ -49,6 +50,8 @@ pub struct SelectedTest {
     pub settings: TestSettings,
     /// Why the test can't be run, or `None` if it can.
     pub unrunnable: Option<String>,
+    /// The role of a set-up or tear-down of a configured fixture; `None` for tests.
+    pub fixture: Option<FixtureRole>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -83,6 +86,10 @@ pub struct RunPlan {
     /// Index in `programs` of each program of the model. The model lists a program once for each set of
     /// resources that its tests need.
     pub model_programs: Vec<usize>,
+    /// For each program of the model, the configured fixtures whose variables its processes get; each follows
+    /// the fixtures that it needs.
+    pub fixtures: Vec<Arc<[String]>>,
+    /// The selected tests, then the set-ups and tear-downs of the fixtures that they need.
     pub tests: Vec<SelectedTest>,
     /// Groups that contain the tests; each follows its parent.
     pub groups: Vec<TestGroup>,
@@ -161,19 +168,22 @@ impl PlannedTests {
             shuffle(&mut tests, &mut planned, seed);
         }
         add_prerequisites(tests.iter().map(|test| &test.listed), &mut planned);
+        FixtureTests::add(ingredients.settings, &mut programs, &mut tests, &mut planned);
         Self { programs: programs.finish(), tests, groups: groups.finish(), scheduled: planned }
     }
 
     /// Replaces the estimated duration of each test with `estimate(name)`.
     pub(crate) fn estimate_durations(&mut self, estimate: impl Fn(&str) -> Duration) {
-        for (scheduled, selected) in self.scheduled.iter_mut().zip(&self.tests) {
+        let tests = self.scheduled.iter_mut().zip(&self.tests);
+        for (scheduled, selected) in tests.filter(|(_, test)| test.fixture.is_none()) {
             scheduled.weight = Some(estimate(&selected.listed.name));
         }
     }
 
     /// Replaces the settings of each test with `settings(name)`.
     pub(crate) fn replace_settings(&mut self, settings: impl Fn(&str) -> TestSettings) {
-        for (scheduled, selected) in self.scheduled.iter_mut().zip(&mut self.tests) {
+        let tests = self.scheduled.iter_mut().zip(&mut self.tests);
+        for (scheduled, selected) in tests.filter(|(_, test)| test.fixture.is_none()) {
             selected.settings = settings(&selected.listed.name);
             scheduled.retries = selected.settings.retries;
         }
@@ -216,6 +226,7 @@ impl RunPlan {
             programs: programs.programs,
             listings: programs.listings,
             model_programs: programs.model_programs,
+            fixtures: programs.fixtures,
             tests,
             groups,
             model,
@@ -246,7 +257,10 @@ impl RunPlan {
         let has_equal_needs = || {
             added.programs.costs.iter().zip(&self.model.programs).all(|(one, other)| one.needs == other.needs)
         };
-        if added.programs.programs != self.programs
+        let has_fixtures = |tests: &[SelectedTest]| tests.iter().any(|test| test.fixture.is_some());
+        if has_fixtures(&self.tests)
+            || has_fixtures(&added.tests)
+            || added.programs.programs != self.programs
             || added.programs.model_programs != self.model_programs
             || !has_equal_needs()
         {
@@ -313,9 +327,17 @@ impl RunPlan {
         self.model_programs[program.index()]
     }
 
-    /// Returns the first program of the model that stands for this one.
+    /// Returns the first program of the model that stands for this one, and gets no variables of fixtures.
     pub(super) fn model_program(&self, program: usize) -> Option<ProgramId> {
-        self.model_programs.iter().position(|one| *one == program).map(program_id)
+        let mut model = self.model_programs.iter().zip(&self.fixtures);
+        let place = model.position(|(one, fixtures)| *one == program && fixtures.is_empty());
+        place.map(program_id)
+    }
+
+    /// Returns the selected tests, without set-ups and tear-downs of fixtures.
+    pub fn selected_tests(&self) -> &[SelectedTest] {
+        let fixtures = self.tests.iter().rev().take_while(|test| test.fixture.is_some()).count();
+        &self.tests[..self.tests.len() - fixtures]
     }
 
     /// Returns the memory limit of a process that runs these tests. The tests share the process, so the
@@ -381,7 +403,11 @@ fn plan_test(
         ListingState::Broken { .. } | ListingState::Unknown => None,
     };
     let settings = of.settings.for_test(config_suite, &subject);
-    let model_program = programs.model_program(program, &listed, &settings, &of.settings.resources);
+    let fixtures = match listed.skip.is_none() && unrunnable.is_none() {
+        true => of.settings.fixture_order(settings.needs.as_deref().unwrap_or_default()).into(),
+        false => Arc::default(),
+    };
+    let model_program = programs.model_program(program, &listed, &settings, fixtures, &of.settings.resources);
     programs.limit_processes(model_program, &settings);
     let planned = ScheduledTest {
         program: program_id(model_program),
@@ -406,6 +432,7 @@ fn plan_test(
         group: None,
         settings,
         unrunnable,
+        fixture: None,
     };
     (test, planned)
 }
@@ -455,7 +482,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
     });
     let listed = listed_by_name(uid);
     let settings = TestSettings::default();
-    let model_program = programs.model_program(program, &listed, &settings, &BTreeMap::new());
+    let model_program = programs.model_program(program, &listed, &settings, Arc::default(), &BTreeMap::new());
     let unrunnable = "not run: no program of this session contains this test".to_owned();
     let test = SelectedTest {
         uid: uid.to_owned(),
@@ -465,6 +492,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         group: None,
         settings,
         unrunnable: Some(unrunnable),
+        fixture: None,
     };
     let planned = ScheduledTest {
         program: program_id(model_program),
@@ -483,7 +511,7 @@ fn listed_by_name(name: &str) -> ListedTest {
     ListedTest { name: name.to_owned(), ..ListedTest::default() }
 }
 
-fn program_id(place: usize) -> ProgramId {
+pub(super) fn program_id(place: usize) -> ProgramId {
     ProgramId(u32::try_from(place).expect("a session has fewer than 2^32 programs"))
 }
 

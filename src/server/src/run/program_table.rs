@@ -43,6 +43,8 @@ pub(super) struct PlannedPrograms {
     pub(super) listings: Vec<ListingFacts>,
     /// Index in `programs` of each program of the model.
     pub(super) model_programs: Vec<usize>,
+    /// Fixtures whose variables the processes of each program of the model get.
+    pub(super) fixtures: Vec<Arc<[String]>>,
     /// Costs of the programs of the model.
     pub(super) costs: Vec<ProgramCosts>,
     /// Capacities of the resources that the programs of the model need.
@@ -57,9 +59,10 @@ pub(super) struct ProgramTable {
     /// Costs of each program, without the limits and needs of its tests.
     base_costs: Vec<ProgramCosts>,
     listings: Vec<ListingFacts>,
-    /// Index of each program of the model, by its program and needs.
-    by_needs: HashMap<(usize, LeaseNeeds), usize>,
+    /// Index of each program of the model, by its program, needs and fixtures.
+    by_needs: HashMap<(usize, LeaseNeeds, Arc<[String]>), usize>,
     model_programs: Vec<usize>,
+    fixtures: Vec<Arc<[String]>>,
     costs: Vec<ProgramCosts>,
     resources: ResourceIds,
 }
@@ -71,31 +74,46 @@ impl ProgramTable {
         place: Option<usize>,
         make: impl FnOnce() -> PlannedProgram,
     ) -> usize {
-        *self.by_place.entry(place).or_insert_with(|| {
-            let PlannedProgram { program, costs, listing } = make();
-            self.programs.push(Arc::new(program));
-            self.base_costs.push(costs);
-            self.listings.push(listing);
-            self.programs.len() - 1
-        })
+        if let Some(known) = self.by_place.get(&place) {
+            return *known;
+        }
+        let added = self.add(make());
+        self.by_place.insert(place, added);
+        added
+    }
+
+    /// Adds a program that is at no place of the catalogue.
+    pub(super) fn add(&mut self, planned: PlannedProgram) -> usize {
+        let PlannedProgram { program, costs, listing } = planned;
+        self.programs.push(Arc::new(program));
+        self.base_costs.push(costs);
+        self.listings.push(listing);
+        self.programs.len() - 1
+    }
+
+    /// Returns the fixtures whose variables the processes of a program of the model get.
+    pub(super) fn fixtures_of(&self, model_program: usize) -> &Arc<[String]> {
+        &self.fixtures[model_program]
     }
 
     pub(super) fn process_traits(&self, program: usize) -> ProcessTraits {
         self.base_costs[program].process
     }
 
-    /// Returns the index of the program of the model for a test of a program. `declared` holds the capacities
-    /// of the configured resources.
+    /// Returns the index of the program of the model for a test of a program. `fixtures` are those that the
+    /// test needs, and `declared` holds the capacities of the configured resources.
     pub(super) fn model_program(
         &mut self,
         program: usize,
         listed: &ListedTest,
         settings: &TestSettings,
+        fixtures: Arc<[String]>,
         declared: &BTreeMap<String, u32>,
     ) -> usize {
         let needs = self.resources.needs_of(listed, settings, declared);
-        *self.by_needs.entry((program, needs)).or_insert_with_key(|(_, needs)| {
+        *self.by_needs.entry((program, needs, fixtures)).or_insert_with_key(|(_, needs, fixtures)| {
             self.model_programs.push(program);
+            self.fixtures.push(Arc::clone(fixtures));
             self.costs.push(ProgramCosts { needs: needs.clone(), ..self.base_costs[program].clone() });
             self.costs.len() - 1
         })
@@ -134,8 +152,9 @@ impl ProgramTable {
         if self.costs.len() > self.programs.len() {
             self.share_process_limits();
         }
-        let Self { programs, listings, model_programs, costs, resources, .. } = self;
-        PlannedPrograms { programs, listings, model_programs, costs, capacities: resources.into_capacities() }
+        let Self { programs, listings, model_programs, fixtures, costs, resources, .. } = self;
+        let capacities = resources.into_capacities();
+        PlannedPrograms { programs, listings, model_programs, fixtures, costs, capacities }
     }
 }
 
@@ -159,7 +178,7 @@ mod tests {
             ..TestSettings::default()
         };
         let mut add = |settings: TestSettings| {
-            let place = table.model_program(program, &listed, &settings, &BTreeMap::new());
+            let place = table.model_program(program, &listed, &settings, Arc::default(), &BTreeMap::new());
             table.limit_processes(place, &settings);
             place
         };

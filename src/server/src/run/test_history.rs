@@ -77,7 +77,8 @@ pub(crate) fn record_history(
         });
         Some(history::RecordedOutcome { uid: &selected.uid, suite, outcome: last, duration, usage })
     };
-    let outcomes: Vec<_> = (0..).map(TestId).zip(outcome.ledger.entries()).filter_map(ended).collect();
+    let tests = outcome.ledger.entries().iter().take(plan.selected_tests().len());
+    let outcomes: Vec<_> = (0..).map(TestId).zip(tests).filter_map(ended).collect();
     // Start time and peak memory of each program.
     let costs: Vec<_> = outcome
         .resource_usage

@@ -461,7 +461,7 @@ impl SuiteRuns {
         match plan_run(run.view.run_id(), &catalogue, options, selected, &self.options) {
             Ok(PreparedRun { plan, warnings }) => {
                 run.stage = SuiteRunStage::Running;
-                run.view.set_selected(plan.tests.len());
+                run.view.set_selected(plan.selected_tests().len());
                 let notifications = warnings.iter().map(|text| run.view.log(text)).collect();
                 client.start_run(request, Box::new(plan), ClientMembers::default()).await?;
                 Ok(notifications)

@@ -1,6 +1,6 @@
 //! The run as requested by its client: plan, client, and the messages built from them.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use heeler_config::FlakyResult;
 use heeler_core::{
@@ -19,7 +19,10 @@ use heeler_protocol::{
 use super::findings::RunFindings;
 use crate::{
     pool::WorkerUser,
-    run::{PlannedTests, RunPlan, client_log::ClientLog, groups, manifest, plan::millis},
+    run::{
+        PlannedTests, RunPlan, client_log::ClientLog, configured_fixtures::FixtureVariables, groups,
+        manifest, plan::millis,
+    },
     scheduler::ClientEvents,
 };
 
@@ -47,6 +50,7 @@ pub(super) struct RequestedRun {
     repeat_until: Option<Duration>,
     /// Whether the manifest was written to the run's directory.
     has_manifest: bool,
+    fixture_variables: FixtureVariables,
 }
 
 impl RequestedRun {
@@ -56,7 +60,8 @@ impl RequestedRun {
         let repeat_until = plan
             .stress_duration
             .map(|duration| heeler_sys::process::time_since_boot().saturating_add(duration));
-        Self { plan, client, repeat_until, has_manifest: true }
+        let fixture_variables = FixtureVariables::default();
+        Self { plan, client, repeat_until, has_manifest: true, fixture_variables }
     }
 
     pub(super) fn key(&self) -> &RunKey {
@@ -223,8 +228,14 @@ impl RequestedRun {
     }
 
     /// Builds the worker's form of a lease.
-    pub(super) fn worker_lease(&self, lease: &BatchLease, findings: &RunFindings) -> WorkerLease {
+    pub(super) fn worker_lease(&mut self, lease: &BatchLease, findings: &RunFindings) -> WorkerLease {
         let program = self.plan.program_of(lease.batch.program);
+        let (tests_of_lease, model_program) = (&lease.batch.tests, lease.batch.program.index());
+        let (leased_program, problems) =
+            self.fixture_variables.program_of(&self.plan, model_program, tests_of_lease);
+        problems.into_iter().for_each(|problem| self.log(LogLevel::Warning, problem));
+        // A set-up or tear-down runs once, and no debugger waits for it.
+        let is_fixture = tests_of_lease.iter().any(|test| self.plan.tests[test.index()].fixture.is_some());
         // Tests go to the worker in the order of the program's listing.
         let mut tests: Vec<_> = lease
             .batch
@@ -247,7 +258,7 @@ impl RequestedRun {
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: self.run_dir(),
-            program: Arc::clone(&self.plan.programs[program]),
+            program: leased_program,
             groups,
             tests: tests.into_iter().map(Arc::new).collect(),
             limits: TestLimits {
@@ -257,11 +268,11 @@ impl RequestedRun {
             },
             is_whole_program: self.plan.is_whole_program(program, &lease.batch.tests),
             journal_limit_bytes: self.plan.journal_limit_bytes,
-            repeat: self.plan.repeat,
-            repeat_until_ms: self.repeat_until.map(millis),
+            repeat: if is_fixture { NonZeroU32::MIN } else { self.plan.repeat },
+            repeat_until_ms: self.repeat_until.filter(|_| !is_fixture).map(millis),
             crash_capture: findings.crash_capture(&self.plan, &lease.batch.tests),
             is_isolated: lease.batch.is_isolated,
-            is_debugged: self.plan.is_debugged,
+            is_debugged: self.plan.is_debugged && !is_fixture,
             output_display: self.plan.output_display,
             is_output_live: self.plan.is_output_live,
             has_private_tmpdir: self.plan.has_private_tmpdir,
