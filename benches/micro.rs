@@ -110,6 +110,7 @@ fn split_100_000_tests(bencher: Bencher<'_, '_>) {
                 test: TestId(test),
                 weight: test_duration(test),
                 is_isolated: false,
+                bond: None,
                 selection_bytes: 0,
             };
             (ProgramId(test % 10), item)

@@ -148,6 +148,8 @@ pub(super) struct FrameworkName;
 pub(super) struct FilterText;
 /// An array of strings.
 pub(super) struct TextArray;
+/// Name of tests that run in one process.
+pub(super) struct GroupName;
 /// An array of names.
 pub(super) struct NameArray;
 /// An array of at least one path or glob.
@@ -202,6 +204,8 @@ notations! {
         |written| Ok(written.nonempty_text()?.to_owned());
     FilterText -> String, FILTER.to_owned(), |written| Ok(written.text()?.to_owned());
     TextArray -> Vec<String>, "an array of strings".to_owned(), |written| written.texts(|_| true);
+    GroupName -> Arc<str>, "\"class\", \"file\" or a name".to_owned(),
+        |written| Ok(written.nonempty_text()?.into());
     NameArray -> Arc<[String]>, "an array of names".to_owned(),
         |written| Ok(written.texts(|names| names.iter().all(|name| !name.is_empty()))?.into());
     PathArray -> Vec<String>, "an array of paths or globs".to_owned(),

@@ -14,8 +14,8 @@ use super::{
     TestSettings, TimeLimit,
     notation::{
         ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
-        FrameworkName, NameArray, NameText, Number, PackagesText, PathArray, PathOrPaths, PeriodText,
-        Priority, ProgramText, ReportArray, TextArray,
+        FrameworkName, GroupName, NameArray, NameText, Number, PackagesText, PathArray, PathOrPaths,
+        PeriodText, Priority, ProgramText, ReportArray, TextArray,
     },
     reader::{ConfigDocument, TableReader},
     resources::{ResourceUse, ResourceUses},
@@ -78,6 +78,7 @@ described_notations! {
             assert!(uses.is_empty(), "only the default is written");
             Vec::<String>::new()
         };
+    GroupName -> std::sync::Arc<str>, "string", {"type": "string", "minLength": 1}, |name| name.to_string();
     NameArray -> std::sync::Arc<[String]>, "array of strings",
         {"type": "array", "items": {"type": "string", "minLength": 1}}, |names| names.to_vec();
     DurationText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);

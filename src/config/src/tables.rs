@@ -17,7 +17,8 @@ use super::{
     MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
-        NameArray, NameText, Notation, Number, PeriodText, Priority, ReportArray, TextArray, required,
+        GroupName, NameArray, NameText, Notation, Number, PeriodText, Priority, ReportArray, TextArray,
+        required,
     },
     resources::{ResourceUse, ResourceUses},
     retries::RetryNotation,
@@ -243,6 +244,10 @@ layered_settings! {
     uses: std::sync::Arc<[ResourceUse]> as "ResourceUses";
     /// Fixtures that are set up before the test and torn down after it. `[[fixture]]` declares them.
     needs: std::sync::Arc<[String]> as "NameArray";
+    /// Tests of a program that run in one process, in the order of their framework: `"class"` keeps the tests
+    /// of each class, module or other innermost group together, `"file"` those of each source file, and any
+    /// other name all tests with that name. Frameworks that start a process for each test ignore it.
+    together: std::sync::Arc<str> as "GroupName";
     /// Tests with a higher priority start first: a number from -100 to 100.
     priority: i32 as "Priority" = 0;
     /// Memory limit of a test process with all its descendants. Beyond it, they are killed, and the test

@@ -21,6 +21,8 @@
 //!
 //! A program whose tests all run in one process is one batch, regardless of how long its tests take.
 //!
+//! Tests with the same bond are never in different chunks, unless a process died during one of them.
+//!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
 
 mod needs;
@@ -66,6 +68,8 @@ pub struct QueuedTest {
     pub weight: Option<Duration>,
     /// Whether the test runs alone in its process.
     pub is_isolated: bool,
+    /// Tests of a program with the same bond run in one process. They are adjacent in the order of the queue.
+    pub bond: Option<u32>,
     /// Bytes of the test's name on the command line.
     pub selection_bytes: usize,
 }
@@ -185,7 +189,8 @@ impl TestQueue {
     pub fn add(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
             let queue = self.program(program);
-            let is_long = item.weight.is_some_and(|weight| queue.is_worth_a_process(weight));
+            let is_long =
+                item.bond.is_none() && item.weight.is_some_and(|weight| queue.is_worth_a_process(weight));
             if is_long && !item.is_isolated && queue.process_traits().takes_more_tests {
                 self.long.insert(program, item.test, item.weight.unwrap_or_default());
             } else if item.is_isolated || is_long {
@@ -204,7 +209,8 @@ impl TestQueue {
 
     /// Adds a test that runs in isolation, after all waiting tests of its program.
     pub(crate) fn add_last(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
-        self.program(program).push(QueuedTest { test, weight, is_isolated: true, selection_bytes: 0 });
+        let item = QueuedTest { test, weight, is_isolated: true, bond: None, selection_bytes: 0 };
+        self.program(program).push(item);
     }
 
     /// Puts the rest of a dead process's batch at the front of the queue, to run in one new process.

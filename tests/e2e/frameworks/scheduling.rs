@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use super::pytest;
 use crate::support::{fixtures::succeed, world::TestWorld};
 
 /// Tests that fail side by side, unless their properties keep them apart:
@@ -99,4 +100,44 @@ fn configured_resources_weights_and_priorities_hold() {
         .run(&["run"])
         .assert_code(5)
         .assert_stderr("unknown resource \"prot\"; declare it in a [[resource]] table");
+}
+
+#[test]
+fn tests_that_belong_together_share_a_process() {
+    let Some(python) = pytest::python() else { return };
+    let world = TestWorld::new();
+    let class = |number: usize| {
+        format!(
+            "class Test{number}:\n    @pytest.mark.parametrize('n', range(7))\n    def test(self, n):\n        \
+             note('Test{number}', n)\n"
+        )
+    };
+    let head = "import os, pytest, time\n\ndef note(*what):\n    time.sleep(0.01)\n    with open('log', 'a') as log:\n        \
+                print(*what, os.getpid(), file=log)\n\n\
+                @pytest.mark.parametrize('n', range(9))\ndef test_named(n): note('named', n)\n\n\
+                @pytest.mark.parametrize('n', range(9))\ndef test_plain(n): note('plain', n)\n\n\
+                @pytest.mark.parametrize('n', range(9))\ndef test_also_named(n): note('named', n + 9)\n\n";
+    world.write("test_bonds.py", &(head.to_owned() + &(0..5).map(class).collect::<String>()));
+    world.write(
+        "heeler.toml",
+        &format!(
+            "[[suite]]\nname = \"py\"\npytest = \".\"\npython = \"{}\"\n\
+             [[profile.default.override]]\nfilter = \"Test\"\ntogether = \"class\"\n\
+             [[profile.default.override]]\nfilter = \"named\"\ntogether = \"names\"\n",
+            python.display()
+        ),
+    );
+    world.run(&["run", "-j4", "--no-history"]).assert_code(0).assert_stdout("62 passed");
+    let log = world.read("log");
+    for bond in ["Test0", "Test1", "Test2", "Test3", "Test4", "named"] {
+        let own: Vec<Vec<&str>> = log
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>())
+            .filter(|words| words[0] == bond)
+            .collect();
+        let pids: std::collections::BTreeSet<&str> = own.iter().map(|words| words[2]).collect();
+        assert_eq!(pids.len(), 1, "{bond}: {log}");
+        let order: Vec<usize> = own.iter().map(|words| words[1].parse().unwrap()).collect();
+        assert!(order.is_sorted(), "{bond}: {order:?}");
+    }
 }

@@ -360,6 +360,7 @@ impl ProgramQueue {
         let mut unmeasured = 0;
         let mut tests = Vec::new();
         let mut has_isolated = false;
+        let mut bond = None;
         while let Some(item) = self.waiting.front() {
             has_isolated |= item.is_isolated;
             let is_over_budget = self
@@ -369,9 +370,11 @@ impl ProgramQueue {
             let item_weight = item.weight.unwrap_or(unknown);
             // Leave out a long test if the batch is closer to its target without it.
             let is_over_target = weight >= target || weight.saturating_add(item_weight / 2) >= target;
-            let is_full = is_over_target
+            let is_bound = bond.is_some() && item.bond == bond;
+            let is_enough = is_over_target
                 || tests.len() >= full.tests
-                || (item.weight.is_none() && unmeasured >= full.unmeasured)
+                || (item.weight.is_none() && unmeasured >= full.unmeasured);
+            let is_full = (is_enough && !is_bound)
                 || self.cap.is_some_and(|cap| tests.len() >= cap)
                 || is_over_budget
                 || has_isolated;
@@ -381,6 +384,7 @@ impl ProgramQueue {
             weight = weight.saturating_add(item_weight);
             unmeasured += usize::from(item.weight.is_none());
             bytes = bytes.saturating_add(item.selection_bytes);
+            bond = item.bond;
             tests.push(item.test);
             self.pop();
         }

@@ -5,7 +5,13 @@ use proptest::prelude::*;
 use super::{program_queue::FIRST_TESTS, *};
 
 fn items(count: u32, weight: Option<Duration>) -> impl Iterator<Item = (ProgramId, QueuedTest)> {
-    let item = move |test| QueuedTest { test: TestId(test), weight, is_isolated: false, selection_bytes: 0 };
+    let item = move |test| QueuedTest {
+        test: TestId(test),
+        weight,
+        is_isolated: false,
+        bond: None,
+        selection_bytes: 0,
+    };
     (0..count).map(move |test| (ProgramId(0), item(test)))
 }
 
@@ -24,6 +30,34 @@ fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
     std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(Slots(slots))))
         .map(|batch| batch.tests.len())
         .collect()
+}
+
+#[test]
+fn bound_tests_are_never_in_two_batches() {
+    for weight in [None, Some(1), Some(2000)] {
+        let mut queue = TestQueue::new([costs(3)]);
+        let weight = weight.map(Duration::from_millis);
+        let bound = items(60, weight).map(|(program, item)| {
+            let bond = Some(item.test.0 / 7).filter(|bond| *bond < 5);
+            (program, QueuedTest { bond, ..item })
+        });
+        queue.add(bound);
+        let mut batch_of = BTreeMap::new();
+        let mut tests = 0;
+        for number in 0.. {
+            let Some(batch) = queue.next_batch(&SlotLoads::idle(Slots(8))) else { break };
+            tests += batch.tests.len();
+            for test in batch.tests {
+                let bond = test.0 / 7;
+                let first = *batch_of.entry(bond).or_insert(number);
+                assert!(
+                    bond >= 5 || first == number,
+                    "{test:?} of bond {bond} is in batch {number} ({weight:?})"
+                );
+            }
+        }
+        assert_eq!(tests, 60);
+    }
 }
 
 #[test]
@@ -63,8 +97,13 @@ fn first_run_is_near_the_bound_whatever_the_order() {
 #[test]
 fn program_with_most_of_the_tests_is_split_although_there_are_many_programs() {
     let of = |program: u32, tests: std::ops::Range<u32>| {
-        let item =
-            |test| QueuedTest { test: TestId(test), weight: None, is_isolated: false, selection_bytes: 0 };
+        let item = |test| QueuedTest {
+            test: TestId(test),
+            weight: None,
+            is_isolated: false,
+            bond: None,
+            selection_bytes: 0,
+        };
         tests.map(move |test| (ProgramId(program), item(test)))
     };
     let mut queue = TestQueue::new(vec![costs(10); 40]);
@@ -87,6 +126,7 @@ fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<us
         test: TestId(test),
         weight: known.then(|| Duration::from_millis(*duration)),
         is_isolated: false,
+        bond: None,
         selection_bytes: 0,
     };
     queue.add((0..).zip(durations).map(item).map(|item| (ProgramId(0), item)));
@@ -172,7 +212,7 @@ fn program_with_a_limit_of_processes_leaves_slots_to_others() {
     assert_eq!((queue.wanted_slots(&loads), queue.next_batch(&loads)), (Slots::NONE, None));
     queue.add([(
         ProgramId(1),
-        QueuedTest { test: TestId(300), weight: None, is_isolated: false, selection_bytes: 0 },
+        QueuedTest { test: TestId(300), weight: None, is_isolated: false, bond: None, selection_bytes: 0 },
     )]);
     assert_eq!(queue.wanted_slots(&loads), Slots(1));
     assert_eq!(queue.next_batch(&loads).unwrap().program, ProgramId(1));
@@ -281,6 +321,7 @@ fn long_tests_go_first_to_processes_that_take_more_tests() {
         test: TestId(test),
         weight: Some(Duration::from_secs_f64(seconds)),
         is_isolated,
+        bond: None,
         selection_bytes: 0,
     };
     let items = [item(0, 0.01, false), item(1, 2.0, false), item(2, 5.0, false), item(3, 0.1, true)];
@@ -306,6 +347,7 @@ fn long_and_crashing_tests_go_first_isolated() {
         test: TestId(test),
         weight: Some(Duration::from_secs_f64(seconds)),
         is_isolated,
+        bond: None,
         selection_bytes: 0,
     };
     let items = [
@@ -410,6 +452,7 @@ fn batch_names_stay_within_the_selection_budget() {
         test: TestId(test),
         weight: None,
         is_isolated: false,
+        bond: None,
         selection_bytes,
     };
     let items = [item(0, 60), item(1, 60), item(2, 500), item(3, 40), item(4, 60)];
@@ -468,6 +511,7 @@ proptest! {
                 test: TestId(test),
                 weight: weight.map(Duration::from_millis),
                 is_isolated: *is_isolated,
+                bond: None,
                 selection_bytes: *selection_bytes,
             })]);
         }

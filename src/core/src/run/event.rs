@@ -70,6 +70,8 @@ pub struct ScheduledTest {
     pub is_isolated: bool,
     /// How often and when a failed test is retried.
     pub retries: RetryPolicy,
+    /// Tests of a program with the same bond run in one process, and are adjacent in the plan.
+    pub bond: Option<u32>,
     /// Bytes of the test's name on the command line.
     pub selection_bytes: usize,
     /// Whether the test cannot be run at all.
@@ -84,8 +86,8 @@ pub struct ScheduledTest {
 impl ScheduledTest {
     /// Returns the test as an entry of its program's queue.
     pub(super) fn queued(&self, test: TestId) -> (ProgramId, QueuedTest) {
-        let Self { weight, is_isolated, selection_bytes, .. } = *self;
-        (self.program, QueuedTest { test, weight, is_isolated, selection_bytes })
+        let Self { weight, is_isolated, bond, selection_bytes, .. } = *self;
+        (self.program, QueuedTest { test, weight, is_isolated, bond, selection_bytes })
     }
 }
 

@@ -27,6 +27,7 @@ fn plain_test() -> ScheduledTest {
         weight: None,
         is_isolated: false,
         retries: RetryPolicy::immediate(0),
+        bond: None,
         selection_bytes: 0,
         is_unrunnable: false,
         prerequisites: Vec::new(),

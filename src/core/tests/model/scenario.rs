@@ -229,6 +229,7 @@ pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
             weight: None,
             is_isolated: false,
             retries: RetryPolicy::default(),
+            bond: None,
             selection_bytes: 0,
             is_unrunnable: false,
             prerequisites: Vec::new(),

@@ -164,6 +164,7 @@ fn scheduled_command(model_program: usize) -> ScheduledTest {
         weight: None,
         is_isolated: true,
         retries: RetryPolicy::immediate(0),
+        bond: None,
         selection_bytes: 0,
         is_unrunnable: false,
         prerequisites: Vec::new(),

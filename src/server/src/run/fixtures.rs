@@ -109,6 +109,7 @@ mod tests {
             weight: None,
             is_isolated: false,
             retries: RetryPolicy::immediate(0),
+            bond: None,
             selection_bytes: 0,
             is_unrunnable: false,
             prerequisites: Vec::new(),

@@ -7,6 +7,7 @@
 //! - `configured_fixtures`: set-ups and tear-downs of configured fixtures, and the variables they export.
 //! - `dump_budget`: limits the dumps of a run, and chooses the crash capture of each lease.
 //! - `fixtures`: the start order of CTest's fixtures and their users.
+//! - `bonds`: tests that run in one process.
 //! - `needs`: the slots and resources that tests take.
 //! - `neighbours`: tests that ran at the same time in the same program.
 //! - `attachments`: files attached to a run.
@@ -20,6 +21,7 @@
 //! - `report_writer`: writes the report files of completed runs.
 
 mod attachments;
+mod bonds;
 mod client_log;
 mod composed;
 mod configured_fixtures;

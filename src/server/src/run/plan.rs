@@ -18,6 +18,7 @@ use heeler_protocol::control::{
 };
 
 use super::{
+    bonds::Bonds,
     configured_fixtures::{FixtureRole, FixtureTests},
     fixtures::add_prerequisites,
     groups::GroupList,
@@ -152,8 +153,10 @@ impl PlannedTests {
         let mut groups = GroupList::default();
         let mut tests = Vec::with_capacity(ingredients.selected.len());
         let mut planned = Vec::with_capacity(ingredients.selected.len());
+        let mut bonds = Bonds::default();
         for place in ingredients.selected {
-            let (mut test, plan) = plan_test(*place, ingredients, &mut programs);
+            let (mut test, mut plan) = plan_test(*place, ingredients, &mut programs);
+            plan.bond = bonds.of(&plan, &test, ingredients.catalogue, *place);
             test.group = groups.add(ingredients.catalogue, &ingredients.catalogue.groups(*place));
             tests.push(test);
             planned.push(plan);
@@ -167,6 +170,7 @@ impl PlannedTests {
         if let ShuffleMode::Seed(seed) = ingredients.settings.run.shuffle {
             shuffle(&mut tests, &mut planned, seed);
         }
+        bonds.make_adjacent(&mut tests, &mut planned);
         add_prerequisites(tests.iter().map(|test| &test.listed), &mut planned);
         FixtureTests::add(ingredients.settings, &mut programs, &mut tests, &mut planned);
         Self { programs: programs.finish(), tests, groups: groups.finish(), scheduled: planned }
@@ -417,8 +421,9 @@ fn plan_test(
         ),
         is_isolated: settings.is_isolated
             || programs.process_traits(program).is_one_test
-            || of.history.needs_isolation(&uid),
+            || (settings.together.is_none() && of.history.needs_isolation(&uid)),
         retries: settings.retries,
+        bond: None,
         selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
         is_unrunnable: unrunnable.is_some(),
         prerequisites: Vec::new(),
@@ -499,6 +504,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         weight: None,
         is_isolated: false,
         retries: RetryPolicy::immediate(0),
+        bond: None,
         selection_bytes: 0,
         is_unrunnable: true,
         prerequisites: Vec::new(),
