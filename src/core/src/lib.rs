@@ -11,6 +11,7 @@
 //! - [`batching`]: chooses the tests of the next batch.
 //! - [`partition`]: chooses the tests of a shard.
 //! - [`Iteration`]: one repetition of a test; [`RetryPolicy`]: retries of failed tests, and their delays.
+//! - [`MemoryBudget`]: memory that tests need together.
 //! - [`ledger`]: results still to be delivered, and results that are proven delivered.
 //! - [`FIXTURE_SUITE`]: the suite of set-ups and tear-downs.
 //! - [`test_path`]: the path of a test in the tree of tests.
@@ -35,6 +36,7 @@ pub mod fair_share;
 pub mod ids;
 mod iteration;
 pub mod ledger;
+mod memory_needs;
 pub mod os_text;
 pub mod outcome;
 mod outcome_counts;
@@ -59,6 +61,7 @@ pub use durations::milliseconds_of;
 pub use error_chain::error_chain;
 pub use ids::*;
 pub use iteration::Iteration;
+pub use memory_needs::MemoryBudget;
 pub use os_text::OsText;
 pub use outcome::*;
 pub use outcome_counts::OutcomeCounts;

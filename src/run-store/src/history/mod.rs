@@ -43,4 +43,4 @@ mod types;
 
 pub use store::{FILE_NAME, HistoryError, HistoryStore};
 pub use transfer::ExportError;
-pub use types::{ProgramCost, RecordedOutcome, RecordedUsage, TestHistory, stored_outcome};
+pub use types::{ProgramCost, ProgramHistory, RecordedOutcome, RecordedUsage, TestHistory, stored_outcome};

@@ -15,7 +15,7 @@ use heeler_sys::dirs::open_regular;
 
 use super::{
     ProgramCost, RecordedOutcome, TestHistory,
-    types::{read_word, stored_word},
+    types::{ProgramHistory, read_word, stored_word},
 };
 
 /// Name of the file in the state directory.
@@ -96,7 +96,7 @@ SELECT name FROM (
         END AS name, seen FROM test LIMIT 200000
 ) WHERE substr(name, 1, length(?1)) = ?1 GROUP BY name ORDER BY max(seen) DESC, name LIMIT ?2";
 
-pub(super) const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
+pub(super) const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes, peak_kib";
 
 /// Error of using the history. It never fails a run.
 #[derive(Debug, thiserror::Error)]
@@ -257,14 +257,18 @@ impl HistoryStore {
         all().map_err(|source| classify(&self.path, source))
     }
 
-    /// Returns the recorded start-up time of each program's processes (before the first test), by suite.
+    /// Returns the recorded start-up time and peak memory of each program's processes, by suite.
     ///
     /// # Errors
     /// All errors are soft: the costs count as unknown.
-    pub fn load_programs(&self) -> Result<HashMap<String, Duration>, HistoryError> {
+    pub fn load_programs(&self) -> Result<HashMap<String, ProgramHistory>, HistoryError> {
         let all = || {
-            let mut statement = self.connection.prepare("SELECT suite, start_us FROM program")?;
-            let rows = statement.query_map([], |row| Ok((row.get(0)?, microseconds(row.get(1)?))))?;
+            let mut statement = self.connection.prepare("SELECT suite, start_us, peak_kib FROM program")?;
+            let program = |row: &Row<'_>| {
+                let peak_kib = row.get::<_, Option<i64>>(2)?.map(kibibytes);
+                Ok((row.get(0)?, ProgramHistory { start: microseconds(row.get(1)?), peak_kib }))
+            };
+            let rows = statement.query_map([], program)?;
             rows.collect::<rusqlite::Result<_>>()
         };
         all().map_err(|source| classify(&self.path, source))
@@ -419,7 +423,12 @@ pub(super) fn read_test(row: &Row<'_>) -> rusqlite::Result<TestHistory> {
         runs: row.get(4)?,
         failures: row.get(5)?,
         crashes: row.get(6)?,
+        peak_kib: row.get::<_, Option<i64>>(7)?.map(kibibytes),
     })
+}
+
+fn kibibytes(column: i64) -> u64 {
+    u64::try_from(column).unwrap_or(0)
 }
 
 fn microseconds(column: i64) -> Duration {

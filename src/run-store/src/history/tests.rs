@@ -42,6 +42,7 @@ fn recorded_outcomes_are_loaded_by_the_next_run() {
         runs: 1,
         failures: 0,
         crashes: 0,
+        peak_kib: None,
     };
     assert_eq!(known["s::a"], expected);
     assert_eq!(
@@ -49,7 +50,7 @@ fn recorded_outcomes_are_loaded_by_the_next_run() {
         (None, 1),
         "a crash says nothing of the duration"
     );
-    assert_eq!(history.load_programs().unwrap()["s"], Duration::from_millis(2));
+    assert_eq!(history.load_programs().unwrap()["s"].start, Duration::from_millis(2));
 
     let later = [outcome("s::a", Outcome::Failed, 200), outcome("s::b", Outcome::Skipped, 0)];
     history
@@ -61,7 +62,7 @@ fn recorded_outcomes_are_loaded_by_the_next_run() {
     assert_eq!((known["s::a"].last, known["s::a"].failures), (Some(Duration::from_millis(200)), 1));
     assert_eq!((known["s::a"].runs, known["s::b"].runs), (2, 1), "a skip is no run");
     assert_eq!(known["s::b"].outcome, Outcome::Skipped);
-    assert_eq!(history.load_programs().unwrap()["s"], Duration::from_millis(3));
+    assert_eq!(history.load_programs().unwrap()["s"].start, Duration::from_millis(3));
 }
 
 #[test]
@@ -171,7 +172,10 @@ fn version_1_file_is_migrated_with_its_rows() {
     assert_eq!(read, (None, None));
     let read: (Option<i64>, Option<i64>) = row("SELECT start_us, peak_kib FROM program").unwrap();
     assert_eq!(read, (Some(2000), Some(5000)));
-    assert_eq!(HistoryStore::open(&place.path).unwrap().load(["s::a"]).unwrap()["s::a"].runs, 5);
+    let history = HistoryStore::open(&place.path).unwrap();
+    let test = history.load(["s::a"]).unwrap()["s::a"];
+    assert_eq!((test.runs, test.peak_kib), (5, Some(4096)));
+    assert_eq!(history.load_programs().unwrap()["s"].peak_kib, Some(5000));
 }
 
 #[test]

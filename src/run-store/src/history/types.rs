@@ -84,6 +84,17 @@ pub struct TestHistory {
     pub runs: u32,
     pub failures: u32,
     pub crashes: u32,
+    /// Peak resident memory of the test's process in KiB, from the last run without other tests in it.
+    pub peak_kib: Option<u64>,
+}
+
+/// Recorded history of one program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgramHistory {
+    /// Start-up time of a process, before its first test.
+    pub start: Duration,
+    /// Highest peak of resident memory of its processes in the last run, in KiB.
+    pub peak_kib: Option<u64>,
 }
 
 impl TestHistory {

@@ -19,7 +19,7 @@ use heeler_sys::program_search::find_program;
 use super::{
     RunPlan, SelectedTest,
     plan::program_id,
-    program_table::{ListingFacts, PlannedProgram, ProgramTable},
+    program_table::{ListingFacts, NeedyTest, PlannedProgram, ProgramTable},
 };
 
 /// Environment variable of a set-up that names the file for the variables of its users.
@@ -70,13 +70,13 @@ impl FixtureTests {
             let outer: Vec<Self> = fixture.needs.iter().filter_map(|name| added.get(name)).copied().collect();
             let mut plan = |name: &str, command, role, fixtures: Vec<String>| {
                 let test = fixture_test(fixture, name, command, role, program, &settings.config_dir);
-                let model_program = programs.model_program(
-                    program,
-                    &test.listed,
-                    &test.settings,
-                    fixtures.into(),
-                    &settings.resources,
-                );
+                let needy = NeedyTest {
+                    listed: &test.listed,
+                    settings: &test.settings,
+                    fixtures: fixtures.into(),
+                    memory_units: 0,
+                };
+                let model_program = programs.model_program(program, needy, &settings.resources);
                 let id = TestId(u32::try_from(tests.len()).expect("a run has fewer than 2^32 tests"));
                 tests.push(test);
                 scheduled.push(scheduled_command(model_program));

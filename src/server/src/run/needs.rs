@@ -6,7 +6,7 @@ use std::{
 };
 
 use heeler_config::{ResourceAmount, TestSettings};
-use heeler_core::{ResourceId, Slots, batching::LeaseNeeds};
+use heeler_core::{MemoryBudget, ResourceId, Slots, batching::LeaseNeeds};
 use heeler_protocol::control::{
     COST_TRAIT, ListedTest, PROCESSORS_TRAIT, RESOURCE_LOCK_TRAIT, RUN_SERIAL_TRAIT,
 };
@@ -18,6 +18,8 @@ const LOCK_CAPACITY: u32 = 1;
 #[derive(Debug, Default)]
 pub(super) struct ResourceIds {
     by_name: HashMap<String, ResourceId>,
+    /// The memory of the machine, if tests need it.
+    memory: Option<ResourceId>,
     capacities: Vec<u32>,
 }
 
@@ -49,6 +51,14 @@ impl ResourceIds {
             self.add(&mut needs, &used.resource, used.amount, declared);
         }
         needs
+    }
+
+    /// Adds the memory that a test needs, in the units of [`MemoryBudget`].
+    pub(super) fn add_memory(&mut self, needs: &mut LeaseNeeds, units: u32) {
+        let known = self.memory;
+        let memory = known.unwrap_or_else(|| self.add_unnamed(MemoryBudget::CAPACITY));
+        self.memory = Some(memory);
+        needs.resources.insert(memory, units);
     }
 
     fn add(

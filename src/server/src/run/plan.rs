@@ -9,7 +9,7 @@ use std::{
 };
 
 use heeler_core::{
-    ProgramId, RetryPolicy, TestId,
+    MemoryBudget, ProgramId, RetryPolicy, TestId,
     batching::ProgramCosts,
     run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
@@ -23,7 +23,7 @@ use super::{
     fixtures::add_prerequisites,
     groups::GroupList,
     needs::expected_duration,
-    program_table::{ListingFacts, PlannedProgram, PlannedPrograms, ProgramTable},
+    program_table::{ListingFacts, NeedyTest, PlannedProgram, PlannedPrograms, ProgramTable},
     test_history::HistorySnapshot,
 };
 
@@ -133,6 +133,8 @@ pub(crate) struct RunPlanInputs<'a> {
     pub(crate) missing: &'a [String],
     pub(crate) settings: &'a ResolvedSettings,
     pub(crate) history: &'a HistorySnapshot,
+    /// Available memory of the machine or of the process's group in KiB, if known.
+    pub(crate) available_kib: Option<u64>,
 }
 
 /// Selected tests with their programs and groups.
@@ -154,8 +156,9 @@ impl PlannedTests {
         let mut tests = Vec::with_capacity(ingredients.selected.len());
         let mut planned = Vec::with_capacity(ingredients.selected.len());
         let mut bonds = Bonds::default();
+        let memory = memory_budget(ingredients);
         for place in ingredients.selected {
-            let (mut test, mut plan) = plan_test(*place, ingredients, &mut programs);
+            let (mut test, mut plan) = plan_test(*place, ingredients, memory, &mut programs);
             plan.bond = bonds.of(&plan, &test, ingredients.catalogue, *place);
             test.group = groups.add(ingredients.catalogue, &ingredients.catalogue.groups(*place));
             tests.push(test);
@@ -352,9 +355,20 @@ impl RunPlan {
     }
 }
 
+/// Returns the memory that the selected tests share, if the largest of them do not fit beside each other.
+fn memory_budget(of: &RunPlanInputs<'_>) -> Option<MemoryBudget> {
+    let peak_of = |place: &TestRef| {
+        let suite = &of.catalogue.programs()[place.program].source.program.suite;
+        of.history.peak_kib_of(of.catalogue.test(*place)?.uid(), suite)
+    };
+    let slots = of.settings.run.jobs.slots().get();
+    MemoryBudget::new(of.available_kib?, slots, of.selected.iter().filter_map(peak_of))
+}
+
 fn plan_test(
     place: TestRef,
     of: &RunPlanInputs<'_>,
+    memory: Option<MemoryBudget>,
     programs: &mut ProgramTable,
 ) -> (SelectedTest, ScheduledTest) {
     // Add the program, unless an earlier test has added it.
@@ -411,7 +425,10 @@ fn plan_test(
         true => of.settings.fixture_order(settings.needs.as_deref().unwrap_or_default()).into(),
         false => Arc::default(),
     };
-    let model_program = programs.model_program(program, &listed, &settings, fixtures, &of.settings.resources);
+    let peak_kib = of.history.peak_kib_of(&uid, suite);
+    let memory_units = memory.zip(peak_kib).map_or(0, |(memory, peak_kib)| memory.units_of(peak_kib));
+    let needy = NeedyTest { listed: &listed, settings: &settings, fixtures, memory_units };
+    let model_program = programs.model_program(program, needy, &of.settings.resources);
     programs.limit_processes(model_program, &settings);
     let planned = ScheduledTest {
         program: program_id(model_program),
@@ -487,7 +504,8 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
     });
     let listed = listed_by_name(uid);
     let settings = TestSettings::default();
-    let model_program = programs.model_program(program, &listed, &settings, Arc::default(), &BTreeMap::new());
+    let needy = NeedyTest { listed: &listed, settings: &settings, fixtures: Arc::default(), memory_units: 0 };
+    let model_program = programs.model_program(program, needy, &BTreeMap::new());
     let unrunnable = "not run: no program of this session contains this test".to_owned();
     let test = SelectedTest {
         uid: uid.to_owned(),

@@ -2,7 +2,10 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use heeler_sys::dirs::{DirError, private_dir, temporary_dir, unique_dir};
+use heeler_sys::{
+    dirs::{DirError, private_dir, temporary_dir, unique_dir},
+    machine::MachineReading,
+};
 
 use super::{
     HistorySnapshot, RunOutcome, RunPlan, manifest,
@@ -92,8 +95,16 @@ pub(crate) fn plan_tests(selection: &TestSelection, context: &PlanContext<'_>) -
         missing: &missing,
         settings: context.settings,
         history: &history,
+        available_kib: available_kib(),
     };
     PlannedTests::new(&inputs)
+}
+
+/// Returns the memory that test processes can use, in KiB.
+fn available_kib() -> Option<u64> {
+    let machine = MachineReading::read().ok()?;
+    let in_group = machine.group.map_or(u64::MAX, |group| group.free_bytes);
+    Some(machine.available_bytes.min(in_group) / 1024)
 }
 
 fn read_history(context: &PlanContext<'_>, selected: &[TestRef]) -> HistorySnapshot {

@@ -51,6 +51,16 @@ pub(super) struct PlannedPrograms {
     pub(super) capacities: Vec<u32>,
 }
 
+/// What decides the needs of a test.
+pub(super) struct NeedyTest<'t> {
+    pub(super) listed: &'t ListedTest,
+    pub(super) settings: &'t TestSettings,
+    /// Names of the fixtures that the test needs; each follows the fixtures that it needs.
+    pub(super) fixtures: Arc<[String]>,
+    /// Memory of its process, in the units of `MemoryBudget`.
+    pub(super) memory_units: u32,
+}
+
 /// Collects the programs of a plan while its tests are planned.
 #[derive(Debug, Default)]
 pub(super) struct ProgramTable {
@@ -100,17 +110,18 @@ impl ProgramTable {
         self.base_costs[program].process
     }
 
-    /// Returns the index of the program of the model for a test of a program. `fixtures` are those that the
-    /// test needs, and `declared` holds the capacities of the configured resources.
+    /// Returns the index of the program of the model for a test of a program. `declared` holds the capacities
+    /// of the configured resources.
     pub(super) fn model_program(
         &mut self,
         program: usize,
-        listed: &ListedTest,
-        settings: &TestSettings,
-        fixtures: Arc<[String]>,
+        NeedyTest { listed, settings, fixtures, memory_units }: NeedyTest<'_>,
         declared: &BTreeMap<String, u32>,
     ) -> usize {
-        let needs = self.resources.needs_of(listed, settings, declared);
+        let mut needs = self.resources.needs_of(listed, settings, declared);
+        if memory_units > 0 {
+            self.resources.add_memory(&mut needs, memory_units);
+        }
         *self.by_needs.entry((program, needs, fixtures)).or_insert_with_key(|(_, needs, fixtures)| {
             self.model_programs.push(program);
             self.fixtures.push(Arc::clone(fixtures));
@@ -178,7 +189,9 @@ mod tests {
             ..TestSettings::default()
         };
         let mut add = |settings: TestSettings| {
-            let place = table.model_program(program, &listed, &settings, Arc::default(), &BTreeMap::new());
+            let test =
+                NeedyTest { listed: &listed, settings: &settings, fixtures: Arc::default(), memory_units: 0 };
+            let place = table.model_program(program, test, &BTreeMap::new());
             table.limit_processes(place, &settings);
             place
         };

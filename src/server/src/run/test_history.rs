@@ -9,13 +9,15 @@ use std::{
 use heeler_core::{Outcome, TestId, ledger::LedgerEntry};
 
 use super::{RunOutcome, RunPlan};
-use heeler_run_store::history::{self, FILE_NAME, HistoryError, HistoryStore, ProgramCost, TestHistory};
+use heeler_run_store::history::{
+    self, FILE_NAME, HistoryError, HistoryStore, ProgramCost, ProgramHistory, TestHistory,
+};
 
 /// Results of earlier runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HistorySnapshot {
     tests: HashMap<String, TestHistory>,
-    starts: HashMap<String, Duration>,
+    programs: HashMap<String, ProgramHistory>,
     conflicts: HashSet<String>,
 }
 
@@ -31,11 +33,17 @@ impl HistorySnapshot {
         }
         let history = HistoryStore::open(&path)?;
         let conflicts = history.load_conflicts()?;
-        Ok(Self { tests: history.load(uids)?, starts: history.load_programs()?, conflicts })
+        Ok(Self { tests: history.load(uids)?, programs: history.load_programs()?, conflicts })
     }
 
     pub(super) fn start_of(&self, suite: &str) -> Option<Duration> {
-        self.starts.get(suite).copied()
+        self.programs.get(suite).map(|program| program.start)
+    }
+
+    /// Returns the recorded peak memory in KiB of a test's own process, otherwise of its program's processes.
+    pub(super) fn peak_kib_of(&self, uid: &str, suite: &str) -> Option<u64> {
+        let own = self.tests.get(uid).and_then(|test| test.peak_kib);
+        own.or_else(|| self.programs.get(suite)?.peak_kib)
     }
 
     /// Returns whether processes of the program have blocked each other.
