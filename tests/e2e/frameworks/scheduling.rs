@@ -141,3 +141,21 @@ fn tests_that_belong_together_share_a_process() {
         assert!(order.is_sorted(), "{bond}: {order:?}");
     }
 }
+
+#[test]
+fn tests_whose_recorded_memory_does_not_fit_run_one_after_the_other() {
+    let world = TestWorld::new();
+    // Each test sees only itself, except in the first run, whose results are not looked at.
+    let counted =
+        "#!/bin/sh\nmkdir in-$$ || exit 1\nsleep 0.1\nn=$(ls -d in-* | wc -l)\nrmdir in-$$\ntest $n = 1\n";
+    for number in 0..4 {
+        world.write_program(&format!("large-{number}"), counted);
+    }
+    world.write("heeler.toml", "[[suite]]\nname = \"scripts\"\npattern = [\"large-*\"]\n");
+    world.run(&["run", "-j1"]).assert_code(0);
+    // More memory than any machine has.
+    let enlarge = "import sqlite3; db = sqlite3.connect('.heeler/history.sqlite'); \
+                   db.execute('UPDATE test SET peak_kib = 1 << 40'); db.commit()";
+    succeed(&mut world.command(Command::new("python3"), &["-c", enlarge]), "is the history a database?");
+    world.run(&["run", "-j4"]).assert_code(0).assert_stdout("4 passed");
+}
