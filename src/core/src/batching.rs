@@ -185,6 +185,11 @@ impl TestQueue {
         Self { batch_limit, ..self }
     }
 
+    /// Replaces the limit of [`Self::with_batch_limit`].
+    pub(crate) fn limit_batches(&mut self, batch_limit: Option<Duration>) {
+        self.batch_limit = batch_limit;
+    }
+
     /// Adds tests. Tests of a program are batched in the order given here.
     pub fn add(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
@@ -328,12 +333,24 @@ impl TestQueue {
         self.startable(loads).is_none_or(|programs| !programs.is_empty())
     }
 
+    /// Returns the slots that must be available before another lease can start, including the occupied ones.
+    /// One more than the occupied slots if any waiting test can use a single slot.
+    #[must_use]
+    pub(crate) fn least_slots(&self, loads: &SlotLoads) -> Slots {
+        let taken = loads.taken();
+        let single = SlotLoads { available: Some(taken.saturating_add(Slots::ONE)), ..loads.clone() };
+        let all = SlotLoads { available: None, ..loads.clone() };
+        let needs_more = self.startable(&single).is_some_and(|programs| programs.is_empty());
+        let programs = self.startable(&all).filter(|_| needs_more).unwrap_or_default();
+        let weights = programs.into_iter().map(|program| self.lease_weight(program, loads.usable()));
+        taken.saturating_add(weights.min().unwrap_or(Slots::ONE))
+    }
+
     /// Returns how many leases may start now. Each needs a worker, and each of these workers gets a batch.
     #[must_use]
     pub(crate) fn startable_leases(&self, loads: &SlotLoads) -> usize {
         let Some(programs) = self.startable(loads) else {
-            let taken = loads.busy.iter().map(|slot| slot.weight).sum();
-            return loads.usable().saturating_sub(taken).min(self.wanted_slots(loads)).0;
+            return loads.available().saturating_sub(loads.taken()).min(self.wanted_slots(loads)).0;
         };
         let ready = ReadyBatches::new(self, loads);
         self.start_rules.fitting_leases(programs, loads, |id| {

@@ -22,6 +22,7 @@
 //! - [`redial`]: whether to dial a client again after the coordinator has died.
 //! - [`Slots`]: the unit of leases and shares.
 //! - [`fair_share`]: fair sharing of the slots between concurrent runs.
+//! - [`machine_slots`]: sharing of the machine's slots between coordinators.
 //! - [`silence`]: handling of stopped Heeler processes.
 //! - [`shell_words`]: quoting of words in commands that users copy.
 
@@ -36,6 +37,7 @@ pub mod fair_share;
 pub mod ids;
 mod iteration;
 pub mod ledger;
+pub mod machine_slots;
 mod memory_needs;
 pub mod os_text;
 pub mod outcome;

@@ -45,6 +45,11 @@ impl<'a> FreeResources<'a> {
         Self { capacities, usable, slots: usable, taken: BTreeMap::new() }
     }
 
+    /// Limits the free slots to those available now. A lease still needs its weight within all usable slots.
+    pub(super) fn limited_to(self, available: Slots) -> Self {
+        Self { slots: self.slots.min(available), ..self }
+    }
+
     /// Takes the resources of one lease, and this many slots.
     pub(super) fn take(&mut self, needs: &LeaseNeeds, weight: Slots) {
         self.slots = self.slots.saturating_sub(weight);

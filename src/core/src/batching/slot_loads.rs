@@ -11,6 +11,9 @@ pub struct SlotLoads {
     pub slots: Slots,
     /// Slots that the run may occupy now, if other runs have the rest.
     pub share: Option<Slots>,
+    /// Slots of the share that the run may occupy at this moment. A lease that needs more waits, instead of
+    /// running with fewer.
+    pub available: Option<Slots>,
     pub busy: Vec<BusySlot>,
     /// Programs whose further processes are delayed, because a running process will probably run their tests.
     pub delayed_starts: BTreeSet<ProgramId>,
@@ -37,6 +40,18 @@ impl SlotLoads {
     #[must_use]
     pub(crate) fn usable(&self) -> Slots {
         self.share.unwrap_or(self.slots).min(self.slots)
+    }
+
+    /// Returns the number of slots that the run may occupy at this moment.
+    #[must_use]
+    pub(crate) fn available(&self) -> Slots {
+        self.available.unwrap_or(Slots(usize::MAX)).min(self.usable())
+    }
+
+    /// Returns the number of occupied slots.
+    #[must_use]
+    pub(crate) fn taken(&self) -> Slots {
+        self.busy.iter().map(|slot| slot.weight).sum()
     }
 
     /// Returns how many processes of this program are running.

@@ -61,7 +61,7 @@ impl StartRules {
     }
 
     fn free_beside(&self, loads: &SlotLoads, busy: &[BusySlot]) -> FreeResources<'_> {
-        let mut free = FreeResources::all(&self.capacities, loads.usable());
+        let mut free = FreeResources::all(&self.capacities, loads.usable()).limited_to(loads.available());
         for slot in busy {
             free.take(self.needs(slot.program), slot.weight);
         }

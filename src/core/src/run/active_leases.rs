@@ -112,7 +112,7 @@ impl ActiveLeases {
     ) {
         let idle = self.leases.iter().filter(|(_, held)| held.is_idle()).map(|(worker, _)| *worker);
         for worker in idle.collect::<Vec<_>>() {
-            let is_within_share = self.slots_taken() <= slots.usable();
+            let is_within_share = self.slots_taken() <= slots.available();
             if is_within_share && let Some(extended) = self.extend(worker, tests, slots) {
                 actions.push(RunAction::ExtendLease(Box::new(extended)));
                 actions.extend(self.delay_starts(worker, tests, slots));
@@ -190,8 +190,9 @@ impl ActiveLeases {
 
     fn slot_loads(&self, slots: &RunSlots, remaining: impl Fn(&ActiveLease) -> Duration) -> SlotLoads {
         let busy = self.leases.values().map(|held| held.busy_slot(remaining(held))).collect();
-        let (share, delayed_starts) = (Some(slots.usable()), self.delayed_starts.clone());
-        SlotLoads { slots: slots.limit(), share, busy, delayed_starts }
+        let (share, available) = (Some(slots.usable()), Some(slots.available()));
+        let delayed_starts = self.delayed_starts.clone();
+        SlotLoads { slots: slots.limit(), share, available, busy, delayed_starts }
     }
 
     /// Delays further processes of a program if this worker's process will probably finish the program's

@@ -106,6 +106,11 @@ pub enum RunEvent {
     /// Maximum number of slots for the run's leases from now on; existing leases continue. May be 0 for a
     /// while.
     SlotShare(Slots),
+    /// Maximum number of slots at this moment, within the share: processes outside this coordinator have the
+    /// rest of the machine. A lease that needs more slots waits for them.
+    AvailableSlots(Slots),
+    /// Duration beyond which a batch gets no more tests, from now on.
+    BatchLimit(Option<Duration>),
     /// Slots that no run can use at the moment. Tests may be taken back for them.
     SpareSlots(Slots),
     /// A test has started.

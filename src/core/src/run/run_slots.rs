@@ -1,4 +1,4 @@
-//! Slots of a run: its own limit, its share, and slots that no run uses.
+//! Slots of a run: its own limit, its share, the slots that are available now, and slots that no run uses.
 
 use crate::Slots;
 
@@ -8,6 +8,9 @@ pub(super) struct RunSlots {
     limit: Slots,
     /// Maximum number of slots while other runs also need slots.
     share: Slots,
+    /// Maximum number of slots at this moment, because processes outside this coordinator have the rest of the
+    /// share.
+    available: Slots,
     /// Slots that no run can use.
     spare: Slots,
 }
@@ -15,11 +18,15 @@ pub(super) struct RunSlots {
 impl RunSlots {
     pub(super) fn new(limit: Slots) -> Self {
         let limit = limit.max(Slots::ONE);
-        Self { limit, share: limit, spare: Slots::NONE }
+        Self { limit, share: limit, available: Slots(usize::MAX), spare: Slots::NONE }
     }
 
     pub(super) fn on_share(&mut self, share: Slots) {
         self.share = share;
+    }
+
+    pub(super) fn on_available(&mut self, available: Slots) {
+        self.available = available;
     }
 
     pub(super) fn on_spare(&mut self, spare: Slots) {
@@ -36,9 +43,14 @@ impl RunSlots {
         self.share.min(self.limit)
     }
 
-    /// Returns the number of usable slots that are not occupied.
+    /// Returns the number of slots that may be occupied at this moment.
+    pub(super) fn available(&self) -> Slots {
+        self.usable().min(self.available)
+    }
+
+    /// Returns the number of available slots that are not occupied.
     pub(super) fn free(&self, taken: Slots) -> Slots {
-        self.usable().saturating_sub(taken)
+        self.available().saturating_sub(taken)
     }
 
     /// Returns the number of idle slots, including slots that no run can use.

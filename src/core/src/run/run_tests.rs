@@ -123,6 +123,10 @@ impl RunTests {
         self.is_open = false;
     }
 
+    pub(super) fn limit_batches(&mut self, batch_limit: Option<Duration>) {
+        self.queue.limit_batches(batch_limit);
+    }
+
     pub(super) fn queue(&self) -> &TestQueue {
         &self.queue
     }

@@ -71,6 +71,8 @@ impl RunState {
             RunEvent::StartsDue(program) => self.leases.allow_starts(program),
             RunEvent::WorkerNotStarted => self.workers.on_not_started(),
             RunEvent::SlotShare(share) => self.slots.on_share(share),
+            RunEvent::AvailableSlots(available) => self.slots.on_available(available),
+            RunEvent::BatchLimit(limit) => self.tests.limit_batches(limit),
             RunEvent::SpareSlots(spare) => self.slots.on_spare(spare),
             RunEvent::Started { lease, test } => self.tests.on_started(lease, test),
             RunEvent::Held { lease, test } => self.tests.on_held(lease, test),
@@ -187,11 +189,19 @@ impl RunState {
         self.slots_taken().saturating_add(waiting).min(self.slots.limit())
     }
 
+    /// Returns the slots that the run must have before it can start another lease, including the slots of its
+    /// leases. More than one above the leases' slots only if no waiting test can start with a single slot.
+    #[must_use]
+    pub fn least_slots(&self) -> Slots {
+        self.tests.queue().least_slots(&self.leases.occupied(&self.slots))
+    }
+
     /// Returns whether a worker would get a lease now. A run may want more slots than it can use at the
     /// moment: a test that takes several waits until all of them are free.
     #[must_use]
     pub fn can_use_worker(&self) -> bool {
-        self.tests.queue().has_startable(&self.leases.occupied(&self.slots))
+        self.slots.free(self.slots_taken()) > Slots::NONE
+            && self.tests.queue().has_startable(&self.leases.occupied(&self.slots))
     }
 
     /// Returns whether the death of this worker affects this run.

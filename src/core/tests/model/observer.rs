@@ -219,8 +219,10 @@ impl RunObserver {
                 self.tests[test.index()].place = ObservedPlace::Waiting;
                 self.unproductive[plan.tests[test.index()].program.index()] = 0;
             }
-            // No test of the model is held.
+            // No test of the model is held, and its coordinator has the whole machine.
             RunEvent::Held { .. }
+            | RunEvent::AvailableSlots(_)
+            | RunEvent::BatchLimit(_)
             | RunEvent::WatchdogDied { .. }
             | RunEvent::SetUp { .. }
             | RunEvent::SetUpDue { .. }

@@ -109,6 +109,12 @@ impl Simulation {
         }
     }
 
+    /// Limits the slots that leases may occupy from now on.
+    fn make_available(&mut self, slots: usize) {
+        let actions = self.run.handle(RunEvent::AvailableSlots(Slots(slots)));
+        self.execute(actions);
+    }
+
     /// Ends the lease of the busy worker at this index.
     fn finish(&mut self, index: usize) {
         let worker = *self.busy.keys().nth(index % self.busy.len()).unwrap();
@@ -195,6 +201,23 @@ fn tests_that_need_nothing_scarce_pass_the_holder_of_the_ticket() {
     simulation.finish_all(&[1, 0]);
 }
 
+#[test]
+fn heavy_test_waits_for_its_whole_weight_on_the_machine() {
+    let mut simulation =
+        Simulation::new(plan(4, &[], vec![(needs(3, &[], 0), 1), (LeaseNeeds::default(), 1)]));
+    simulation.make_available(2);
+    assert_eq!(simulation.run.least_slots(), Slots::ONE, "the light test can start");
+    simulation.grant();
+    assert_eq!(simulation.started, [ProgramId(1)], "the heavy test does not run with fewer slots");
+    simulation.finish(0);
+    assert_eq!(simulation.run.least_slots(), Slots(3));
+    assert!(!simulation.run.can_use_worker());
+    simulation.make_available(3);
+    simulation.grant();
+    assert_eq!(simulation.run.slots_taken(), Slots(3));
+    simulation.finish_all(&[0]);
+}
+
 fn any_needs(resources: u32) -> impl Strategy<Value = LeaseNeeds> {
     let amounts = proptest::collection::vec((0..resources, 1_u32..4), 0..3);
     (1_usize..6, amounts, -1_i32..2).prop_map(|(weight, amounts, priority)| needs(weight, &amounts, priority))
@@ -216,5 +239,34 @@ proptest! {
         let mut plan = plan(slots, &capacities, programs);
         plan.tests.iter_mut().for_each(|test| test.is_isolated = is_isolated);
         Simulation::new(plan).finish_all(&order);
+    }
+
+    /// Leases stay within the slots that the machine has at the moment, and need no more than they say.
+    #[test]
+    fn random_worlds_end_within_the_available_slots(
+        slots in 1_usize..6,
+        programs in proptest::collection::vec((any_needs(1), 1_usize..5), 1..6),
+        available in proptest::collection::vec(0_usize..6, 1..40),
+    ) {
+        let mut simulation = Simulation::new(plan(slots, &[2], programs));
+        for (step, available) in available.into_iter().enumerate() {
+            let taken = simulation.run.slots_taken();
+            simulation.make_available(available);
+            simulation.grant();
+            let (now, least) = (simulation.run.slots_taken(), simulation.run.least_slots());
+            prop_assert!(now <= taken.max(Slots(available)), "{now:?} of {available}");
+            prop_assert!(least > now && least <= Slots(slots).max(now.saturating_add(Slots::ONE)), "{least:?}");
+            if simulation.busy.is_empty() && simulation.run.ledger().open_count() > 0 {
+                // The least number of slots is enough to start a lease.
+                simulation.make_available(least.0);
+                simulation.grant();
+                prop_assert!(simulation.run.slots_taken() > Slots::NONE, "{least:?} {:?}", simulation.run);
+            }
+            if !simulation.busy.is_empty() {
+                simulation.finish(step);
+            }
+        }
+        simulation.make_available(slots);
+        simulation.finish_all(&[0]);
     }
 }
