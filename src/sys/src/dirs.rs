@@ -266,7 +266,7 @@ fn is_safe_dir(dir: &Path) -> bool {
 }
 
 /// Returns a random number, derived from the keys of a [`RandomState`], which are random.
-fn random_u32() -> u32 {
+pub(crate) fn random_u32() -> u32 {
     let bytes = RandomState::new().hash_one(Pid::own().0).to_ne_bytes();
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
@@ -390,6 +390,22 @@ pub fn socket_dir() -> Result<SocketDir, DirError> {
     }
     remove_stale_socket_dirs(&place);
     unique_dir(&place, &process_dir_name()).map(SocketDir)
+}
+
+/// Returns a directory of this user that all of the user's processes find: below `XDG_RUNTIME_DIR`, or below
+/// `/tmp` if that is missing or controlled by another user. `TMPDIR` is not used, because it may be different
+/// for each process.
+///
+/// # Errors
+/// The directory cannot be created, or other users have access to it.
+pub fn shared_user_dir(name: &str) -> Result<PathBuf, DirError> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let path = match runtime.filter(|path| path.is_absolute() && is_safe_dir(path)) {
+        Some(runtime) => runtime.join(name),
+        None => Path::new("/tmp").join(format!("{name}-{}", effective_uid())),
+    };
+    private_dir_in_existing(&path)?;
+    Ok(path)
 }
 
 /// Problem of a directory whose owner is outside this user namespace, and may be anyone.

@@ -18,6 +18,7 @@
 //! - [`directory_watch`]: changes of directory entries (inotify).
 //! - [`fail`]: fault injection at named points, for tests.
 //! - [`liveness_lock`]: file locks that show whether their owner is alive.
+//! - [`machine_slots`]: slots that all coordinators of a user share on this machine.
 //! - [`workspace`]: the workspace that contains a directory.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
@@ -31,6 +32,7 @@ pub mod fd_passing;
 pub mod io;
 pub mod liveness_lock;
 pub mod machine;
+pub mod machine_slots;
 pub mod memory;
 pub mod output_socket;
 pub mod own_thread;
