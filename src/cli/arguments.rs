@@ -66,8 +66,8 @@ use super::{
 };
 use heeler_config::filter::Filter;
 use heeler_config::{
-    FailFast, FlakyResult, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout,
-    TimeLimit,
+    FailFast, FlakyResult, JobCount, MachineSlots, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode,
+    SlowTimeout, TimeLimit,
 };
 use heeler_core::{RetryPolicy, partition::SplitDigest};
 use heeler_report::ReportRequest;
@@ -534,6 +534,9 @@ pub(crate) struct ReportFileArguments {
     pub junit: Option<PathBuf>,
 }
 
+/// Environment variable with a value of `--machine-slots`.
+const MACHINE_SLOTS_VARIABLE: &str = "HEELER_MACHINE_SLOTS";
+
 /// Arguments common to all commands.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "General")]
@@ -550,6 +553,9 @@ pub(crate) struct GeneralArguments {
     /// Do not use or record the history of test durations and outcomes.
     #[arg(long = "no-history")]
     pub is_history_off: bool,
+    /// Maximum number of test processes of all your runs on this machine, or off [default: processors].
+    #[arg(long, value_name = "N|off", env = MACHINE_SLOTS_VARIABLE, hide_env = true, value_parser = convert::machine_slots)]
+    pub machine_slots: Option<MachineSlots>,
     /// Use colours: auto (on terminals), always or never.
     #[arg(
         long,

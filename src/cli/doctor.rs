@@ -1,6 +1,7 @@
 //! `heeler doctor`: checks this machine for crash capture, cgroups, limits, a writable state directory and
-//! the tools of test frameworks, and prints the consequences.
+//! the tools of test frameworks, and prints the consequences. Lists the runs that share the machine's slots.
 
+mod slots;
 mod tools;
 
 use std::{io::Write, os::fd::OwnedFd, path::Path, time::Duration};
@@ -44,15 +45,8 @@ struct DoctorFinding {
 
 pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitCode, CommandError> {
     let config = super::configuration::load_config(general.config_file.as_deref())?;
-    let settings = ResolvedSettings::resolve(
-        &config,
-        heeler_config::CommandLineSettings {
-            profile: general.profile.clone(),
-            state_dir: general.state_dir.clone(),
-            ..heeler_config::CommandLineSettings::default()
-        },
-    )
-    .map_err(CommandError::Profile)?;
+    let settings =
+        ResolvedSettings::resolve(&config, general.command_line()).map_err(CommandError::Profile)?;
     let mut findings = vec![check_crash_capture().await];
     findings.extend([
         check_ptrace_scope(),
@@ -63,6 +57,7 @@ pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitC
     ]);
     findings.extend(tools::check_tools().await);
     findings.extend(describe_machine());
+    findings.extend(slots::check_slots(settings.machine));
     let is_less = findings.iter().any(|finding| finding.rating == FindingRating::Limited);
     let mut text = String::new();
     for DoctorFinding { rating: mark, subject: what, text: words } in &findings {

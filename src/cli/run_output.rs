@@ -11,14 +11,17 @@ use heeler_config::{ResolvedSettings, StatusLevel};
 use heeler_protocol::mtp::LogLevel;
 use heeler_report::{ReportRequest, RunSummary, TestReport};
 use heeler_run_store::RunTimes;
-use heeler_server::discovery::{Catalogue, TestRef};
+use heeler_server::{
+    discovery::{Catalogue, TestRef},
+    scheduler::MachineWait,
+};
 
 use super::{
     arguments::{GeneralArguments, RunFormat},
     command_user::{CommandUser, stop_process},
     display::{
         DisplayKind, DisplayOptions, DisplayStream, OutputTarget, RunDisplay, RunHead, StartedTest,
-        SummaryExtras, step_summary,
+        SummaryExtras, machine_wait_text, step_summary,
     },
     exit::{CliExitCode, CommandError},
     report_job::{ReportJob, WrittenReports},
@@ -248,6 +251,15 @@ impl<'a> RunOutput<'a> {
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
         let _closed = self.display.end(&summary, &extras);
         failed.map_or(Ok((!is_left).then_some(summary)), |error| Err(CommandError::Report(error)))
+    }
+
+    /// Shows that tests wait for slots of the machine, or no longer wait.
+    pub(super) fn show_machine_wait(&mut self, wait: Option<&MachineWait>) {
+        let home = std::env::var("HOME").ok();
+        let text = wait.map(|wait| machine_wait_text(wait.missing, &wait.others, home.as_deref()));
+        if self.held.is_none() {
+            self.display.show_machine_wait(text, Instant::now());
+        }
     }
 
     pub(super) fn tick(&mut self) {

@@ -242,6 +242,7 @@ impl<'a> RunView<'a> {
             }
             ClientEvent::DebuggeeWaiting(debuggee) => self.debuggers.enqueue(debuggee),
             ClientEvent::DebuggeeGone(lease) => self.debuggers.withdraw(lease),
+            ClientEvent::MachineWait(wait) => self.output.show_machine_wait(wait.as_ref()),
             // Never received here: no debugger launches tests, updates arrive as events, and this command
             // has only one active request.
             ClientEvent::DebuggeeLaunched(_)

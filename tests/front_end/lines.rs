@@ -147,7 +147,8 @@ impl LineSession {
                 }
             }
             ClientEvent::FinishRun(_) => self.write("log frames for a client that takes typed updates"),
-            ClientEvent::DebuggeeWaiting(_)
+            ClientEvent::MachineWait(_)
+            | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::DebuggeeGone(_) => {}
         }

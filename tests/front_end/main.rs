@@ -54,6 +54,7 @@ impl LineClient {
         let (handle, scheduler) = SchedulerHandle::start(SchedulerOptions {
             program: env!("CARGO_BIN_EXE_heeler").into(),
             slots: 2,
+            machine: None,
             worker_stdout: WorkerStdout::Discarded,
             has_concurrent_runs: true,
             starts_workers_early: false,

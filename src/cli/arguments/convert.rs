@@ -15,9 +15,9 @@ use super::{
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
 use heeler_config::{
-    CaptureStrategy, CommandLineSettings, FailFast, FinalStatusLevel, FlakyResult, JobCount, MemoryLimit,
-    OutputTiming, QuantityError, RunIgnored, RunLayer, ShuffleMode, SlowTimeout, SplitOptions, StatusLevel,
-    TestLayer, TimeLimit, parse_positive_duration, parse_size,
+    CaptureStrategy, CommandLineSettings, FailFast, FinalStatusLevel, FlakyResult, JobCount, MachineSlots,
+    MemoryLimit, OutputTiming, QuantityError, RunIgnored, RunLayer, ShuffleMode, SlowTimeout, SplitOptions,
+    StatusLevel, TestLayer, TimeLimit, parse_positive_duration, parse_size,
 };
 use heeler_core::partition::SplitDigest;
 use heeler_report::{ReportRequest, find_report_format};
@@ -27,6 +27,8 @@ use heeler_report::{ReportRequest, find_report_format};
 pub(super) enum ArgumentValueError {
     #[error("expected a number of at least 1, or num-cpus")]
     Jobs,
+    #[error("expected a number of at least 1, or off")]
+    MachineSlots,
     #[error("expected a number as the seed; name programs before --shuffle, or use --shuffle=random")]
     Shuffle,
     #[error("expected wait or immediate")]
@@ -56,6 +58,13 @@ pub(super) fn jobs(word: &str) -> Result<JobCount, ArgumentValueError> {
     match word {
         "num-cpus" => Ok(JobCount::Cpus),
         _ => word.parse::<NonZeroUsize>().map(JobCount::Count).map_err(|_| ArgumentValueError::Jobs),
+    }
+}
+
+pub(super) fn machine_slots(word: &str) -> Result<MachineSlots, ArgumentValueError> {
+    match word {
+        "off" => Ok(MachineSlots::Off),
+        _ => word.parse().map(MachineSlots::Count).map_err(|_| ArgumentValueError::MachineSlots),
     }
 }
 
@@ -294,6 +303,7 @@ impl GeneralArguments {
         CommandLineSettings {
             profile: self.profile.clone(),
             state_dir: self.state_dir.clone(),
+            machine_slots: self.machine_slots,
             run,
             ..CommandLineSettings::default()
         }

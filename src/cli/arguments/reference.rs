@@ -50,9 +50,14 @@ that applies gives Heeler's code: a run that its time limit ended exits with 14,
 ";
 
 /// Environment variables read by the command line, each with the file that reads it.
-const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 15] = [
+const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 16] = [
     ("TMPDIR", DIRECTORIES_FILE, "Directory for temporary files; otherwise `/tmp`."),
-    ("XDG_RUNTIME_DIR", DIRECTORIES_FILE, "Directory for sockets; otherwise `/tmp`."),
+    (
+        "XDG_RUNTIME_DIR",
+        DIRECTORIES_FILE,
+        "Directory for sockets and for the machine's slots; otherwise `/tmp`.",
+    ),
+    ("HEELER_MACHINE_SLOTS", ARGUMENTS_FILE, "Value of `--machine-slots`, unless the option is given."),
     ("CARGO", CARGO_FILE, "Absolute path of the cargo that builds tests; otherwise the one in `PATH`."),
     (
         "RUSTC",
@@ -87,6 +92,7 @@ const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 15] = [
 ];
 
 const DIRECTORIES_FILE: &str = include_str!("../../sys/src/dirs.rs");
+const ARGUMENTS_FILE: &str = include_str!("../arguments.rs");
 const CARGO_FILE: &str = include_str!("../../cargo/src/build.rs");
 const DISPLAY_FILE: &str = include_str!("../display/options.rs");
 const STEP_SUMMARY_FILE: &str = include_str!("../run_output.rs");

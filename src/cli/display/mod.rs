@@ -21,6 +21,7 @@ mod progress;
 mod same_failures;
 mod sample_events;
 mod screen;
+mod status_lines;
 mod step_summary;
 mod summary;
 mod test_line;
@@ -42,6 +43,7 @@ pub(crate) use options::{
 };
 pub(crate) use progress::{RunHead, StartedTest};
 pub(crate) use run_display::RunDisplay;
+pub(crate) use status_lines::machine_wait_text;
 pub(crate) use step_summary::step_summary;
 pub(crate) use style::{Style, StyledLine};
 pub(crate) use summary::SummaryExtras;

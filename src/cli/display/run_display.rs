@@ -9,13 +9,14 @@ use heeler_protocol::mtp::LogLevel;
 
 use super::{
     DisplayKind, DisplayOptions, ProgramTestCount, RunHead, Style, StyledLine, SummaryExtras,
-    format::{self, NAME_COLUMNS, SuiteNames, count_of, grouped_number},
+    format::{self, NAME_COLUMNS, SuiteNames, grouped_number},
     github,
     listed_programs::listed_program_lines,
     live::{self, LiveView},
     progress::{DisplayProgress, StartedTest},
     same_failures::ShownFailures,
     screen::LiveScreen,
+    status_lines::{head_line, phase_line, progress_line, wait_line},
     summary,
     test_line::{self, DetailLevel, ShownOutputs},
 };
@@ -45,6 +46,8 @@ pub(crate) struct RunDisplay {
     out: Box<dyn Write + Send>,
     progress: Option<DisplayProgress>,
     phase: Option<(String, String)>,
+    /// What the tests wait for outside this run.
+    machine_wait: Option<String>,
     screen: LiveScreen,
     /// Rendered lines with line ends, not yet written.
     pending: String,
@@ -67,6 +70,7 @@ impl RunDisplay {
             out,
             progress: None,
             phase: None,
+            machine_wait: None,
             pending: String::new(),
             last_write: None,
             milestone: 0,
@@ -137,6 +141,12 @@ impl RunDisplay {
         if let Some(progress) = &mut self.progress {
             progress.await_verdict(uid, now);
         }
+    }
+
+    /// Shows that tests wait for other runs, or no longer wait.
+    pub(crate) fn show_machine_wait(&mut self, wait: Option<String>, now: Instant) {
+        self.machine_wait = wait;
+        self.flush_if_due(now);
     }
 
     /// Suppresses error messages with these texts from now on, since they have been shown.
@@ -382,7 +392,7 @@ impl RunDisplay {
             return;
         }
         self.milestone = tenth;
-        let line = progress_line(progress, now);
+        let line = progress_line(progress, self.machine_wait.as_deref(), now);
         self.print_lines(&[line]);
     }
 
@@ -461,7 +471,8 @@ impl RunDisplay {
         let Some(progress) = self.progress.as_ref().filter(|_| typed > 0) else { return };
         let view =
             LiveView { progress, slow_after: self.options.slow_after, size: (self.options.size)(), now };
-        let mut lines = progress_line(progress, now).wrapped(self.columns().saturating_sub(1));
+        let line = progress_line(progress, self.machine_wait.as_deref(), now);
+        let mut lines = line.wrapped(self.columns().saturating_sub(1));
         lines.extend(view.running_lines());
         self.print_lines(&lines);
     }
@@ -469,7 +480,7 @@ impl RunDisplay {
     fn draw(&mut self, now: Instant) {
         self.answer_typed_lines(now);
         let size = (self.options.size)();
-        let view = match (&self.progress, &self.phase) {
+        let mut view = match (&self.progress, &self.phase) {
             (Some(progress), _) => {
                 LiveView { progress, slow_after: self.options.slow_after, size, now }.lines()
             }
@@ -478,6 +489,9 @@ impl RunDisplay {
             }
             (None, None) => Vec::new(),
         };
+        if let Some(wait) = self.machine_wait.as_deref().filter(|_| view.len() + 1 < size.rows) {
+            view.push(wait_line(wait).cut(size.columns.saturating_sub(1)));
+        }
         let above = std::mem::take(&mut self.pending);
         let bytes = self.screen.replace(&above, &view, size);
         self.write(&bytes);
@@ -535,54 +549,4 @@ fn result_status_level(outcome: Outcome, is_noteworthy: bool) -> StatusLevel {
         // Tests that did not run are numerous and share one reason, so the summary groups them.
         Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun(_) => StatusLevel::Skip,
     }
-}
-
-fn phase_line(label: &str, words: &str) -> StyledLine {
-    StyledLine::with_label(Style::Success, label).with_plain(sanitise::one_line(words))
-}
-
-fn head_line(head: &RunHead) -> StyledLine {
-    let mut words = format!(" of {}", count_of(head.programs, "program"));
-    // The report of an earlier run has no workers.
-    let label = if head.workers == 0 { "Results" } else { "Running" };
-    if head.workers > 0 {
-        words.push_str(&format!(" on {}", count_of(head.workers, "worker")));
-    }
-    if head.filtered > 0 {
-        words.push_str(&format!(", {} filtered out", grouped_number(head.filtered)));
-    }
-    for note in &head.notes {
-        words.push_str(&format!(", {}", sanitise::one_line(note)));
-    }
-    let run: String = head.run.chars().take(8).collect();
-    StyledLine::with_label(Style::Success, label)
-        .with(Style::Bold, count_of(head.tests, "test"))
-        .with_plain(words)
-        .with(Style::Dim, format!(" (run {})", sanitise::one_line(&run)))
-}
-
-/// Returns a line such as `Running 4,000/20,000 (20%) in 12s, about 48s left: 3,998 passed, 2 failed;
-/// longest: suite name (9.2s)`.
-fn progress_line(progress: &DisplayProgress, now: Instant) -> StyledLine {
-    let mut words = format!(
-        "{}/{} ({}%) in {}",
-        grouped_number(progress.done()),
-        grouped_number(progress.total()),
-        progress.percent(),
-        format::rough_duration(progress.elapsed(now)),
-    );
-    if let Some(left) = progress.remaining(now) {
-        words.push_str(&format!(", about {} left", format::estimated_duration(left)));
-    }
-    let line = StyledLine::with_label(Style::Success, "Running")
-        .with_plain(words)
-        .with_plain(": ")
-        .join(progress.counts_line());
-    let Some(longest) = progress.running().into_iter().next() else { return line };
-    let ran = now.saturating_duration_since(longest.since);
-    if ran < MIN_PROGRESS_INTERVAL {
-        return line;
-    }
-    let name = live::running_name(longest, progress.suites(), NAME_COLUMNS);
-    line.with_plain("; longest: ").join(name).with_plain(format!(" ({})", format::rough_duration(ran)))
 }

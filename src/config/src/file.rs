@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue};
 use super::{
     Config, FilePosition, RunLayer, SettingsOverride, SuiteConfig,
     declarations::Declarations,
+    machine::read_machine_slots,
     profiles::{STATE_DIR, resolve_path},
     reader::{ConfigDocument, TableReader},
     sources::read_source,
@@ -210,7 +211,18 @@ fn read_config(path: &Path, top: &TableReader<'_, '_>) -> Config {
     let state_dir = resolve_path(&dir, state_dir.as_deref().unwrap_or(Path::new(STATE_DIR)));
     let stryker = stryker.map(|directory| resolve_path(&dir, &directory));
     let Declarations { resources, fixtures, .. } = declared;
-    Config { file: Some(path.to_owned()), state_dir, stryker, dir, suites, resources, fixtures, profiles }
+    let machine_slots = read_machine_slots(top);
+    Config {
+        file: Some(path.to_owned()),
+        state_dir,
+        stryker,
+        dir,
+        suites,
+        resources,
+        fixtures,
+        machine_slots,
+        profiles,
+    }
 }
 
 fn read_profiles(

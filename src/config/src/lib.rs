@@ -9,6 +9,7 @@ mod closest_match;
 mod declarations;
 mod file;
 pub mod filter;
+mod machine;
 mod notation;
 mod partition;
 mod profiles;
@@ -31,6 +32,7 @@ mod types;
 
 pub use closest_match::closest_match;
 pub use file::{ConfigError, ConfigProblem, FILE_NAME};
+pub use machine::{MachineLimits, MachineSlots};
 pub use partition::{PartitionError, PartitionKind, PartitionSpec, SplitOptions};
 pub use programs::{
     FindProgramsError, FoundProgram, MatchingFiles, find_files, find_programs, is_glob, matching_files,

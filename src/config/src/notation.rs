@@ -13,7 +13,7 @@ use serde::{
 
 use super::{
     CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FinalStatusLevel, FlakyResult, JobCount,
-    MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
+    MachineSlots, MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     quantity::{parse_duration, parse_positive_duration, parse_size},
     reports::parse_report_request,
     tables::SlowTimeoutTable,
@@ -224,6 +224,10 @@ notations! {
         |written| written.texts(|words| words.first().is_some_and(|program| !program.is_empty()));
     JobCount -> Self, "a positive integer or \"num-cpus\"".to_owned(), |written| match written {
         WrittenValue::Text("num-cpus") => Ok(Self::Cpus),
+        written => written.number().map(Self::Count),
+    };
+    MachineSlots -> Self, "a positive integer or \"off\"".to_owned(), |written| match written {
+        WrittenValue::Text("off") => Ok(Self::Off),
         written => written.number().map(Self::Count),
     };
     FailFast -> Self, "true, false or \"immediate\"".to_owned(), |written| match written {

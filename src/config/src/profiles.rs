@@ -25,6 +25,7 @@ impl Config {
             suites: Vec::new(),
             resources: BTreeMap::new(),
             fixtures: Vec::new(),
+            machine_slots: None,
             profiles: BTreeMap::new(),
         }
     }

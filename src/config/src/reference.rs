@@ -10,8 +10,8 @@ use toml::de::DeTable;
 
 use super::{
     CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FinalStatusLevel, FlakyResult, JobCount,
-    MemoryLimit, OutputTiming, RunLayer, RunSettings, ShuffleMode, SlowTimeout, StatusLevel, TestLayer,
-    TestSettings, TimeLimit,
+    MachineSlots, MemoryLimit, OutputTiming, RunLayer, RunSettings, ShuffleMode, SlowTimeout, StatusLevel,
+    TestLayer, TestSettings, TimeLimit,
     notation::{
         ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
         FrameworkName, GroupName, NameArray, NameText, Number, PackagesText, PathArray, PathOrPaths,
@@ -22,7 +22,8 @@ use super::{
     retries::{BACKOFF_WORDS, BackoffWord, RetriesTable, RetryNotation},
     sources::SourceTable,
     tables::{
-        FixtureTable, OverrideTable, ProfileTable, ResourceTable, SlowTimeoutTable, SuiteTable, TopTable,
+        FixtureTable, MachineTable, OverrideTable, ProfileTable, ResourceTable, SlowTimeoutTable, SuiteTable,
+        TopTable,
     },
 };
 
@@ -109,6 +110,11 @@ described_notations! {
         {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "num-cpus"}]}, |jobs| match jobs {
             JobCount::Count(count) => json!(count),
             JobCount::Cpus => json!("num-cpus"),
+        };
+    MachineSlots -> Self, "positive integer or \"off\"",
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "off"}]}, |slots| match slots {
+            MachineSlots::Count(count) => json!(count),
+            MachineSlots::Off => json!("off"),
         };
     FailFast -> Self, "true, false or \"immediate\"", {"enum": [true, false, "immediate"]},
         |fail_fast| match fail_fast {
@@ -323,6 +329,7 @@ pub(super) fn render_page() -> String {
             let takes = match (property["title"].as_str(), property["type"].as_str()) {
                 (Some(words), _) => words,
                 (None, Some("array" | "object")) => "tables",
+                (None, None) if property["$ref"].is_string() => "table",
                 _ => panic!("{key} has no notation: {property}"),
             };
             let is_required =
@@ -349,6 +356,7 @@ pub(super) fn render_page() -> String {
     section("`slow-timeout = { … }`", keys_of::<SlowTimeoutTable>(), &defs["SlowTimeoutTable"]);
     section("Further keys of `[profile.NAME]`", keys_of::<ProfileTable>(), profile);
     section("Further keys of `[[profile.NAME.override]]`", keys_of::<OverrideTable>(), &defs["OverrideKeys"]);
+    section("`[machine]`", keys_of::<MachineTable>(), &defs["MachineTable"]);
     section("`[[resource]]`", keys_of::<ResourceTable>(), &defs["ResourceTable"]);
     section("`[[fixture]]`", keys_of::<FixtureTable>(), &defs["FixtureTable"]);
     let suite = [keys_of::<SuiteTable>(), keys_of::<SourceTable>()].concat();

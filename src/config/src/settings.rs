@@ -9,9 +9,9 @@ use std::{
 };
 
 use super::{
-    CaptureStrategy, Config, FixtureConfig, JobCount, PartitionSpec, ProgramOptions, RunIgnored, RunLayer,
-    RunOptions, RunSettings, SettingsOverride, SplitOptions, TestLayer, TestSettings, UnknownProfileError,
-    profiles::DEFAULT_PROFILE,
+    CaptureStrategy, Config, FixtureConfig, JobCount, MachineLimits, MachineSlots, PartitionSpec,
+    ProgramOptions, RunIgnored, RunLayer, RunOptions, RunSettings, SettingsOverride, SplitOptions, TestLayer,
+    TestSettings, UnknownProfileError, profiles::DEFAULT_PROFILE,
 };
 use crate::filter::{Filter, FilterSubject};
 
@@ -40,6 +40,8 @@ pub struct CommandLineSettings {
     pub stress_duration: Option<Duration>,
     /// Whether to run tests that their framework would skip.
     pub run_ignored: RunIgnored,
+    /// Slots of the machine, if set on the command line.
+    pub machine_slots: Option<MachineSlots>,
 }
 
 /// The settings of one run.
@@ -65,6 +67,8 @@ pub struct ResolvedSettings {
     pub fixtures: Arc<[FixtureConfig]>,
     /// Directory that the commands of fixtures run in.
     pub config_dir: PathBuf,
+    /// Slots of the machine; `None` if runs do not wait for each other.
+    pub machine: Option<MachineLimits>,
     profile_tests: TestSettings,
     suite_tests: BTreeMap<String, TestLayer>,
     overrides: Vec<SettingsOverride>,
@@ -90,8 +94,10 @@ impl ResolvedSettings {
         if run.capture == CaptureStrategy::Shown && command_line.run.jobs.is_none() {
             run.jobs = JobCount::Count(NonZeroUsize::MIN);
         }
+        let machine_slots = command_line.machine_slots.or(config.machine_slots);
         Ok(Self {
             profile: profile.name,
+            machine: MachineLimits::new(machine_slots, run.jobs),
             run,
             filters: command_line.filters,
             partition: command_line.partition,

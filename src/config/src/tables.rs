@@ -14,7 +14,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::reference::{OverrideKeys, ProfileKeys, SuiteKeys, WriteNotation as _};
 use super::{
     CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FailLimit, FinalStatusLevel, FlakyResult, JobCount,
-    MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
+    MachineSlots, MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
         GroupName, NameArray, NameText, Notation, Number, PeriodText, Priority, ReportArray, TextArray,
@@ -308,6 +308,9 @@ pub(super) struct TopTable {
     /// Fixtures that tests need, see `needs`.
     #[cfg_attr(test, schemars(with = "Vec<FixtureTable>"))]
     fixture: IgnoredAny,
+    /// The machine on which the tests run.
+    #[cfg_attr(test, schemars(with = "MachineTable"))]
+    machine: IgnoredAny,
     /// Profiles. `default` is used unless another one is selected, and all others inherit from it.
     #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, ProfileKeys>"))]
     profile: IgnoredAny,
@@ -348,6 +351,17 @@ pub(super) struct SlowTimeoutTable {
     /// Number of periods after which the test is terminated.
     #[serde(with = "Count")]
     pub(super) terminate_after: Option<NonZeroU32>,
+}
+
+/// The keys of `[machine]`.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(deny_unknown_fields))]
+#[serde(rename_all = "kebab-case", default)]
+pub(super) struct MachineTable {
+    /// Number of test processes that all of your runs on this machine may have together, or `"off"` if they
+    /// do not wait for each other. Default: one for each processor available to Heeler.
+    #[serde(with = "MachineSlots")]
+    pub(super) slots: Option<MachineSlots>,
 }
 
 /// The keys of `[[resource]]`.

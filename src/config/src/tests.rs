@@ -238,7 +238,7 @@ slow-timeout = { terminate-after = 2 }
 "#,
         r#"
 heeler.toml:1:1: unknown key "statedir"; did you mean "state-dir"?
-heeler.toml:2:1: unknown key "zebra" (available: state-dir, stryker, suite, resource, fixture, profile)
+heeler.toml:2:1: unknown key "zebra" (available: state-dir, stryker, suite, resource, fixture, machine, profile)
 heeler.toml:4:8: expected a positive integer or "num-cpus" for "jobs" in [profile.default], found the number 0
 heeler.toml:5:11: expected a non-negative integer, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number -1
 heeler.toml:6:11: expected a duration such as "60s" or "1m 30s", or false (no limit) for "timeout" in [profile.default], found the number 60
@@ -388,7 +388,7 @@ fn toml_syntax_error_has_its_position() {
 fn columns_are_counted_in_characters() {
     check_problems(
         "state-dir = \"é\" \n\"ü\" = 1",
-        "heeler.toml:2:1: unknown key \"ü\" (available: state-dir, stryker, suite, resource, fixture, profile)",
+        "heeler.toml:2:1: unknown key \"ü\" (available: state-dir, stryker, suite, resource, fixture, machine, profile)",
     );
     check_problems(
         "[[suite]]\nname = \"a\"\ncargo = \".\"\nenv = { \"üü\" = \"\", b = 1 }",

@@ -10,7 +10,7 @@ use std::{
 
 use heeler_core::SourceRequest;
 
-use crate::{RunLayer, RunSettings, TestLayer, TestSettings, filter::Filter};
+use crate::{MachineSlots, RunLayer, RunSettings, TestLayer, TestSettings, filter::Filter};
 
 /// A position in `heeler.toml`. Line and column count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,8 @@ pub struct Config {
     pub resources: BTreeMap<String, u32>,
     /// Declared fixtures in file order.
     pub fixtures: Vec<FixtureConfig>,
+    /// Slots of the machine, if the file sets them.
+    pub machine_slots: Option<MachineSlots>,
     /// Profiles before inheritance.
     pub(super) profiles: BTreeMap<String, UnresolvedProfile>,
 }

@@ -338,6 +338,9 @@ impl TestQueue {
     #[must_use]
     pub(crate) fn least_slots(&self, loads: &SlotLoads) -> Slots {
         let taken = loads.taken();
+        if self.start_rules.are_trivial() {
+            return taken.saturating_add(Slots::ONE);
+        }
         let single = SlotLoads { available: Some(taken.saturating_add(Slots::ONE)), ..loads.clone() };
         let all = SlotLoads { available: None, ..loads.clone() };
         let needs_more = self.startable(&single).is_some_and(|programs| programs.is_empty());

@@ -22,7 +22,8 @@
 //! - [`redial`]: whether to dial a client again after the coordinator has died.
 //! - [`Slots`]: the unit of leases and shares.
 //! - [`fair_share`]: fair sharing of the slots between concurrent runs.
-//! - [`machine_slots`]: sharing of the machine's slots between coordinators.
+//! - [`machine_slots`]: sharing of the machine's slots between coordinators; [`machine_record`]: how they
+//!   register.
 //! - [`silence`]: handling of stopped Heeler processes.
 //! - [`shell_words`]: quoting of words in commands that users copy.
 
@@ -37,6 +38,7 @@ pub mod fair_share;
 pub mod ids;
 mod iteration;
 pub mod ledger;
+pub mod machine_record;
 pub mod machine_slots;
 mod memory_needs;
 pub mod os_text;

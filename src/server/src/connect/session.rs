@@ -291,6 +291,7 @@ impl ConnectSession {
             // Nothing is listed or debugged here, and updates arrive as events.
             ClientEvent::Listed { .. }
             | ClientEvent::FinishRun(_)
+            | ClientEvent::MachineWait(_)
             | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::DebuggeeGone(_) => {}

@@ -241,6 +241,7 @@ impl McpSession {
             ClientEvent::RunEnded { request, plan, outcome } => self.on_run_ended(request, &plan, &outcome),
             // Frames belong to another protocol, and no run is a debug run.
             ClientEvent::FinishRun(_)
+            | ClientEvent::MachineWait(_)
             | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::DebuggeeGone(_) => {}

@@ -243,7 +243,7 @@ impl TestRequests {
             }
             ClientEvent::FinishRun(frames) => self.queue(frames),
             // Updates reach this client as frames.
-            ClientEvent::Updates(_) => {}
+            ClientEvent::Updates(_) | ClientEvent::MachineWait(_) => {}
             ClientEvent::RunEnded { request, plan, outcome } => {
                 let Some(OpenJob { job, .. }) = self.jobs.remove(&request) else { return Ok(()) };
                 let warning = record_run(&self.context.settings, &plan, &outcome, job.begun.elapsed());

@@ -1,6 +1,6 @@
 //! The pool's watchdog: process, connection, and restart count.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use heeler_core::silence::{SILENCE_LIMIT, SilenceStep, SilenceWatch};
 use heeler_protocol::control::ToWatchdog;
@@ -12,10 +12,7 @@ use heeler_transport::control::ControlSender;
 use tokio::time::timeout;
 
 use super::{
-    deadlines::SEND_DEADLINE,
-    orphans,
-    silence::is_stopped,
-    watchdog_process::{WorkerStdout, spawn_first_watchdog, spawn_watchdog},
+    deadlines::SEND_DEADLINE, orphans, silence::is_stopped, watchdog_process::WatchdogStart,
     workers::PoolError,
 };
 
@@ -24,9 +21,8 @@ pub(super) const MAX_WATCHDOGS: u32 = 4;
 
 /// The current watchdog. Dropping it ends the watchdog's process.
 pub(super) struct Watchdog {
-    program: PathBuf,
-    socket: PathBuf,
-    worker_stdout: WorkerStdout,
+    /// Starts each watchdog.
+    start: WatchdogStart,
     child: SpawnedChild,
     /// The connection, once the process has joined.
     sender: Option<ControlSender>,
@@ -38,13 +34,9 @@ impl Watchdog {
     /// Starts the first watchdog, which joins at the socket.
     ///
     /// Cancel safe: yes, because it waits only before the process is started.
-    pub(super) async fn start(
-        program: PathBuf,
-        socket: PathBuf,
-        worker_stdout: WorkerStdout,
-    ) -> Result<Self, PoolError> {
-        let child = spawn_first_watchdog(&program, &socket, worker_stdout).await.map_err(PoolError::Spawn)?;
-        Ok(Self { program, socket, worker_stdout, child, sender: None, started: 1 })
+    pub(super) async fn start(start: WatchdogStart) -> Result<Self, PoolError> {
+        let child = start.spawn_first().await.map_err(PoolError::Spawn)?;
+        Ok(Self { start, child, sender: None, started: 1 })
     }
 
     /// Starts the successor of a dead watchdog.
@@ -53,8 +45,7 @@ impl Watchdog {
             return Err(PoolError::TooManyWatchdogs);
         }
         self.started += 1;
-        self.child =
-            spawn_watchdog(&self.program, &self.socket, self.worker_stdout).map_err(PoolError::Spawn)?;
+        self.child = self.start.spawn().map_err(PoolError::Spawn)?;
         Ok(())
     }
 

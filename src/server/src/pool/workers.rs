@@ -1,6 +1,8 @@
 //! The pool: starts the watchdog, starts workers through it, and reports their joins, messages and exits.
 
-use std::{collections::VecDeque, future::pending, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque, future::pending, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration,
+};
 
 use heeler_core::{client_progress::OverdueDecision, silence::SilenceWatch};
 use heeler_protocol::control::{
@@ -20,7 +22,7 @@ use super::{
     pooled_workers::{ExitSign, PooledWorker, PooledWorkers},
     silence::on_silent_worker,
     watchdog::{MAX_WATCHDOGS, Watchdog},
-    watchdog_process::WorkerStdout,
+    watchdog_process::{WatchdogStart, WorkerStdout},
     worker_starts::{WorkerStarts, WorkerUser},
 };
 
@@ -29,7 +31,7 @@ use super::{
 const EVENT_QUEUE_CAPACITY: usize = 64;
 
 /// Parameters of a pool.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct PoolOptions {
     /// The program that runs as watchdog and worker.
     pub(crate) program: PathBuf,
@@ -39,6 +41,8 @@ pub(crate) struct PoolOptions {
     pub(crate) slots: usize,
     /// Where workers write output that is not captured.
     pub(crate) worker_stdout: WorkerStdout,
+    /// Descriptor of the machine's slots that this coordinator holds; `None` if it does not share them.
+    pub(crate) machine_slots: Option<OwnedFd>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +155,13 @@ impl WorkerPool {
         let mut tasks = JoinSet::new();
         tasks.spawn(connection::accept(listener, options.clients.clone(), sender));
         orphans::adopt_orphans();
-        let watchdog = Watchdog::start(options.program, path.clone(), options.worker_stdout).await?;
+        let start = WatchdogStart {
+            program: options.program,
+            socket: path.clone(),
+            worker_stdout: options.worker_stdout,
+            machine_slots: options.machine_slots,
+        };
+        let watchdog = Watchdog::start(start).await?;
         let mut pool = Self {
             watchdog,
             _temporary_dir: temporary_dir,

@@ -25,7 +25,7 @@ mod timers;
 use std::time::Duration;
 
 use heeler_core::{
-    Slots, TestId,
+    TestId,
     client_progress::OverdueDecision,
     fair_share::has_priority,
     run::{FinisherTask, RunEvent, RunStage},
@@ -53,6 +53,7 @@ use crate::pool::{DeadSenderProof, WorkerPool};
 use crate::run::{PlannedTests, RunPlan, neighbours::LeaseNeighbours};
 
 pub(crate) use self::debuggees::WaitingDebuggee;
+pub(crate) use self::model::SlotGrant;
 pub use self::outcome::RunOutcome;
 pub(crate) use self::requested_run::DriverClient;
 
@@ -112,9 +113,9 @@ impl RunDriver {
         has_priority(self.requested.plan().tests.len(), self.model.leases_granted())
     }
 
-    /// Sets the maximum number of open leases, and the number of slots that no run can use.
-    pub(crate) fn set_share(&mut self, slots: Slots, spare: Slots) {
-        self.model.set_share(slots, spare);
+    /// Sets the slots of the run.
+    pub(crate) fn set_slots(&mut self, slots: SlotGrant) {
+        self.model.set_slots(slots);
     }
 
     /// Handles the grant of a worker: the run leases a batch to the worker or releases it. `waiting` is the

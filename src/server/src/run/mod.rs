@@ -42,7 +42,7 @@ mod test_history;
 
 pub use composed::{ComposedRun, ComposedRunEnd};
 pub use driver::RunOutcome;
-pub(crate) use driver::{DriverClient, RunDriver, WaitingDebuggee};
+pub(crate) use driver::{DriverClient, RunDriver, SlotGrant, WaitingDebuggee};
 pub(crate) use plan::delivery_limits;
 pub use plan::{PlannedTests, RunPlan, SelectedTest};
 #[cfg(feature = "connect")]

@@ -7,6 +7,7 @@ use std::sync::{
 };
 
 use bytes::Bytes;
+use heeler_core::{Slots, machine_record::SlotOwner};
 use heeler_protocol::{
     control::{DebuggeeCommand, FinishRequest, RunUpdates, UpdateEncoding},
     mtp::LogLevel,
@@ -52,6 +53,8 @@ pub enum ClientEvent {
     DebuggeeWaiting(DebuggeeWaiting),
     /// A debugger has launched the test's process, so no decision is needed any more.
     DebuggeeLaunched(DebuggeeLease),
+    /// The runs of this process wait for slots of the machine, or no longer wait.
+    MachineWait(Option<MachineWait>),
     /// A test no longer waits for a debugger: its lease is over, or its worker died.
     DebuggeeGone(DebuggeeLease),
 }
@@ -70,6 +73,15 @@ impl ClientLogLine {
     pub fn new(level: LogLevel, message: String) -> Self {
         Self { test_uid: None, level, message }
     }
+}
+
+/// Slots that the runs of this process wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineWait {
+    /// Number of slots that the runs could use in addition.
+    pub missing: Slots,
+    /// Other coordinators of this user on this machine that want slots.
+    pub others: Vec<SlotOwner>,
 }
 
 /// A test that waits for a debugger.

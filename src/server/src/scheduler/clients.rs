@@ -12,7 +12,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{ClientLogLine, client_events::ClientEvents, handle::ClientCommand, runs::Runs};
+use super::{ClientEvent, ClientLogLine, client_events::ClientEvents, handle::ClientCommand, runs::Runs};
 use crate::pool::{ClientSink, ClientSinks};
 
 /// Maximum wait for all test processes of a client to stop.
@@ -109,6 +109,14 @@ impl Clients {
             Poll::Pending
         })
         .await
+    }
+
+    /// Sends an event to every client that has not left.
+    pub(super) fn send_to_all(&self, event: impl Fn() -> ClientEvent) {
+        self.all
+            .values()
+            .filter(|client| !client.is_leaving)
+            .for_each(|client| client.entry.events.send(event()));
     }
 
     /// Logs lines that are not about a run.

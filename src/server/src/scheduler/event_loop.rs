@@ -6,6 +6,7 @@ mod commands;
 
 use std::future::pending;
 
+use heeler_core::{Slots, batching::SHARED_BATCH_LIMIT};
 use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, RunKey, WorkerId};
 use tokio::{
     sync::mpsc,
@@ -18,10 +19,12 @@ use super::{
     clients::Clients,
     handle::{ClientCommand, NewClient},
     listing::Catalogues,
+    machine_budget::{MachineBudget, MachineWaitReport, OwnDemand},
     runs::Runs,
-    slots::{SlotShares, SlotUser, UserKey, slot_users},
+    slots::{SlotShares, SlotUser, UserKey, slot_users, slots_in_use},
 };
 use crate::pool::{DeadSenderProof, PoolError, PoolEvent, PoolOptions, WorkerPool, WorkerUser};
+use crate::run::SlotGrant;
 
 /// Maximum number of queued pool events that are handled before an expired deadline, because an event that
 /// has already arrived may still meet the deadline. The queue's capacity is smaller.
@@ -39,6 +42,8 @@ pub(super) struct Scheduler {
     pool: Option<WorkerPool>,
     runs: Runs,
     slots: SlotShares,
+    budget: MachineBudget,
+    machine_wait: MachineWaitReport,
     /// Number of pool events handled since a deadline expired.
     events_since_deadline: u32,
 }
@@ -66,6 +71,8 @@ impl Scheduler {
     fn new(options: SchedulerOptions, registrations: mpsc::Receiver<NewClient>) -> Self {
         Self {
             slots: SlotShares::new(options.slots),
+            budget: MachineBudget::new(options.slots, options.machine),
+            machine_wait: MachineWaitReport::default(),
             options,
             registrations,
             clients: Clients::default(),
@@ -102,11 +109,14 @@ impl Scheduler {
         if let Some(pool) = self.pool.take() {
             pool.shut_down().await;
         }
+        self.budget.leave();
         self.catalogues.finish_builds().await;
     }
 
     async fn next_event(&mut self, is_open: bool) -> SchedulerEvent {
-        let deadline = self.runs.next_deadline().into_iter().chain(self.clients.next_pause_deadline()).min();
+        let deadlines =
+            [self.runs.next_deadline(), self.clients.next_pause_deadline(), self.budget.next_look()];
+        let deadline = deadlines.into_iter().flatten().min();
         // Count pool events only while a deadline has expired.
         if deadline.is_none_or(|deadline| deadline > Instant::now()) {
             self.events_since_deadline = 0;
@@ -293,21 +303,51 @@ impl Scheduler {
         }
         self.remove_left_clients().await;
         self.start_workers().await;
+        self.machine_wait.report(self.budget.wait(), &self.clients);
     }
 
     /// Computes each user's share and passes it to the runs. Returns all users with their shares.
     fn update_shares(&mut self) -> Vec<SlotUser> {
         let mut users = slot_users(&self.clients, &self.catalogues, &self.runs, self.pool.as_ref());
+        self.slots.limit(self.budget.limit());
         let spare = self.slots.divide(&mut users);
+        let in_use = slots_in_use(&users);
+        let own = self.machine_demand(&users, in_use);
+        self.slots.make_available(self.budget.update(own, Instant::now()));
+        let is_shared = self.options.has_concurrent_runs || self.budget.has_rivals();
         for user in &mut users {
             if let UserKey::Run(number) = user.key
                 && let Some(driver) = self.runs.numbered_mut(number)
             {
-                driver.set_share(user.share, spare);
+                driver.set_slots(SlotGrant {
+                    share: user.share,
+                    spare,
+                    available: self.options.machine.map(|_| self.slots.available_to(user, in_use)),
+                    batch_limit: is_shared.then_some(SHARED_BATCH_LIMIT),
+                });
                 user.can_use_worker = driver.model().state().can_use_worker();
             }
         }
         users
+    }
+
+    /// Returns the slots of the machine that all users together need.
+    fn machine_demand(&self, users: &[SlotUser], in_use: Slots) -> OwnDemand {
+        let wanted = users.iter().map(|user| user.share).sum();
+        let next_weight = |user: &SlotUser| match user.key {
+            UserKey::Listing(_) => Slots::ONE,
+            UserKey::Run(number) => self.runs.numbered(number).map_or(Slots::ONE, |driver| {
+                let state = driver.model().state();
+                state.least_slots().saturating_sub(state.slots_taken())
+            }),
+        };
+        // Without other coordinators, all slots that a heavy lease needs are there.
+        let users = users.iter().filter(|user| self.budget.has_rivals() && user.wants_more());
+        let least = match users.map(next_weight).min() {
+            Some(weight) if weight > Slots::ONE => in_use.saturating_add(weight),
+            Some(_) | None => Slots::NONE,
+        };
+        OwnDemand { wanted, least, in_use }
     }
 
     /// Grants each idle worker to the next user in line. Returns whether any was granted. The loop ends
@@ -379,6 +419,7 @@ impl Scheduler {
             clients: self.clients.sinks(),
             slots: self.options.slots,
             worker_stdout: self.options.worker_stdout,
+            machine_slots: self.budget.join(),
         };
         let pool = WorkerPool::start(options)
             .await

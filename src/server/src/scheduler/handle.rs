@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use heeler_config::{CaptureStrategy, ResolvedSettings};
+use heeler_config::{CaptureStrategy, MachineLimits, ResolvedSettings};
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientRoute, DebuggerDecision, DeliveryLimits, LeaseId, RunUpdates, UpdateEncoding,
@@ -39,6 +39,8 @@ pub struct SchedulerOptions {
     pub program: PathBuf,
     /// Maximum number of concurrent test processes of all clients together.
     pub slots: usize,
+    /// Slots of the machine, which other coordinators share; `None` if this one does not share them.
+    pub machine: Option<MachineLimits>,
     /// Where workers write output that is not captured.
     pub worker_stdout: WorkerStdout,
     /// Whether a run may begin while another is in progress. Batches are then kept short, so that the new run
@@ -57,6 +59,7 @@ impl SchedulerOptions {
         Self {
             program: heeler_sys::process::own_program_path(),
             slots: settings.run.jobs.slots().get(),
+            machine: settings.machine,
             worker_stdout: match settings.run.capture {
                 CaptureStrategy::Shown => shown,
                 CaptureStrategy::Kept => WorkerStdout::Discarded,

@@ -13,6 +13,7 @@
 //! - `listing`: catalogues, shared by all clients of the same programs.
 //! - `runs`: active runs.
 //! - `slots`: fair sharing of the slots.
+//! - `machine_budget`: slots that all coordinators of this machine share.
 
 mod builds;
 mod client_events;
@@ -20,12 +21,14 @@ mod clients;
 mod event_loop;
 mod handle;
 mod listing;
+mod machine_budget;
 mod runs;
 mod slots;
 
 pub(crate) use client_events::ClientEvents;
-pub use client_events::{ClientEvent, ClientLogLine, DebuggeeWaiting};
+pub use client_events::{ClientEvent, ClientLogLine, DebuggeeWaiting, MachineWait};
 pub use handle::{
     BuildRequest, ClientRegistration, DebuggeeLease, RequestNumber, RunClient, SchedulerGone,
     SchedulerHandle, SchedulerOptions, SchedulerTask, UpdateDelivery,
 };
+pub(crate) use machine_budget::SLOT_VARIABLE;

@@ -87,6 +87,10 @@ impl Runs {
         self.all.get_mut(&number).map(|run| run.driver.as_mut())
     }
 
+    pub(super) fn numbered(&self, number: RunNumber) -> Option<&RunDriver> {
+        self.all.get(&number).map(|run| run.driver.as_ref())
+    }
+
     pub(super) fn keyed_mut(&mut self, key: &RunKey) -> Option<&mut RunDriver> {
         self.drivers_mut().find(|driver| driver.key() == key)
     }

@@ -33,13 +33,28 @@ pub(super) struct SlotUser {
     pub(super) share: Slots,
     /// Whether the user takes precedence over all others.
     is_preferred: bool,
+    /// Slots that the user's leases occupy, including those of blocked workers.
+    pub(super) taken: Slots,
     /// Whether the user has work for another worker now.
     pub(super) can_use_worker: bool,
 }
 
 impl SlotUser {
     fn new(key: UserKey, demand: GroupedDemand, slots_in_use: Slots) -> Self {
-        Self { key, demand, slots_in_use, share: Slots::NONE, is_preferred: false, can_use_worker: true }
+        Self {
+            key,
+            demand,
+            slots_in_use,
+            share: Slots::NONE,
+            is_preferred: false,
+            taken: slots_in_use,
+            can_use_worker: true,
+        }
+    }
+
+    /// Returns whether the user wants more slots than it has.
+    pub(super) fn wants_more(&self) -> bool {
+        self.demand.demand.wanted > self.slots_in_use
     }
 }
 
@@ -73,20 +88,43 @@ pub(super) fn slot_users(
             demand: SlotDemand { wanted: wanted.saturating_sub(blocked), served },
             has_priority: run.driver.has_priority(),
         };
-        SlotUser::new(UserKey::Run(number), demand, taken.saturating_sub(blocked))
+        SlotUser { taken, ..SlotUser::new(UserKey::Run(number), demand, taken.saturating_sub(blocked)) }
     });
     listings.chain(runs_of_clients).collect()
 }
 
+/// Returns the slots that all users occupy.
+pub(super) fn slots_in_use(users: &[SlotUser]) -> Slots {
+    users.iter().map(|user| user.slots_in_use).sum()
+}
+
 pub(super) struct SlotShares {
+    /// Slots that are divided among the users.
     slots: Slots,
+    /// Slots that users may occupy now, because other coordinators have the rest.
+    available: Slots,
     /// The rule for granting the next idle worker.
     grant_rule: GrantRule,
 }
 
 impl SlotShares {
     pub(super) fn new(slots: usize) -> Self {
-        Self { slots: Slots(slots), grant_rule: GrantRule::default() }
+        Self { slots: Slots(slots), available: Slots(slots), grant_rule: GrantRule::default() }
+    }
+
+    /// Sets the number of slots to divide.
+    pub(super) fn limit(&mut self, slots: Slots) {
+        self.slots = slots;
+    }
+
+    /// Sets the number of slots that users may occupy now.
+    pub(super) fn make_available(&mut self, available: Slots) {
+        self.available = available;
+    }
+
+    /// Returns how many slots a user may occupy now if no other user takes more.
+    pub(super) fn available_to(&self, user: &SlotUser, in_use: Slots) -> Slots {
+        user.taken.saturating_add(self.available).saturating_sub(in_use)
     }
 
     /// Computes the share of every user. Returns the number of slots that no user can use.
@@ -105,8 +143,7 @@ impl SlotShares {
     /// first, then the least served. Slots occupied beyond a user's share still count, so that no slot is
     /// used twice.
     pub(super) fn next_in_line(&self, users: Vec<SlotUser>) -> Option<SlotUser> {
-        let in_use: Slots = users.iter().map(|user| user.slots_in_use).sum();
-        if in_use >= self.slots {
+        if slots_in_use(&users) >= self.slots.min(self.available) {
             return None;
         }
         let candidates =

@@ -210,6 +210,7 @@ impl VariantClient {
             // Nothing else is listed or debugged here, and updates arrive as events.
             ClientEvent::Listed { .. }
             | ClientEvent::FinishRun(_)
+            | ClientEvent::MachineWait(_)
             | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::DebuggeeGone(_) => {}

@@ -188,6 +188,7 @@ pub(crate) fn client_server(service: &TestService, options: MutationSessionOptio
     let (scheduler, _task) = SchedulerHandle::start(SchedulerOptions {
         program: "/nowhere".into(),
         slots: 1,
+        machine: None,
         worker_stdout: WorkerStdout::Discarded,
         has_concurrent_runs: true,
         starts_workers_early: false,

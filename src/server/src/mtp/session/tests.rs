@@ -23,6 +23,7 @@ fn scheduler() -> SchedulerHandle {
     let options = SchedulerOptions {
         program: "/nowhere".into(),
         slots: 1,
+        machine: None,
         worker_stdout: WorkerStdout::Discarded,
         has_concurrent_runs: true,
         starts_workers_early: false,

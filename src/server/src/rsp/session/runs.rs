@@ -404,6 +404,7 @@ impl SuiteRuns {
             }
             // Updates arrive typed, and no run is a debug run.
             ClientEvent::FinishRun(_)
+            | ClientEvent::MachineWait(_)
             | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::DebuggeeGone(_) => Vec::new(),

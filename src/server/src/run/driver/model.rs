@@ -1,6 +1,6 @@
 //! The model of a run and its pending actions.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use heeler_core::{
     Slots,
@@ -9,14 +9,26 @@ use heeler_core::{
 };
 use heeler_protocol::control::WorkerId;
 
+/// Slots of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlotGrant {
+    /// Slots that the run's leases may occupy.
+    pub(crate) share: Slots,
+    /// Slots that no run can use.
+    pub(crate) spare: Slots,
+    /// Slots that the leases may occupy at this moment, because other processes have the rest; `None` if they
+    /// have none.
+    pub(crate) available: Option<Slots>,
+    /// Duration beyond which a batch gets no more tests.
+    pub(crate) batch_limit: Option<Duration>,
+}
+
 /// A run's state machine and its pending actions.
 pub(crate) struct RunModel {
     state: RunState,
     actions: VecDeque<RunAction>,
-    /// Maximum number of leases that the run may have open.
-    share: Slots,
-    /// Number of slots that no run can use.
-    spare_slots: Slots,
+    /// Slots of the run, as the state machine knows them.
+    slots: SlotGrant,
     /// Number of leases granted so far.
     leases_granted: u64,
 }
@@ -24,10 +36,12 @@ pub(crate) struct RunModel {
 impl RunModel {
     /// Begins a run with a share of 0 slots.
     pub(super) fn begin(plan: SchedulingPlan) -> Self {
+        let batch_limit = plan.batch_limit;
         let mut state = RunState::new(plan);
         let mut actions: VecDeque<_> = state.handle(RunEvent::SlotShare(Slots::NONE)).into();
         actions.extend(state.begin());
-        Self { state, actions, share: Slots::NONE, spare_slots: Slots::NONE, leases_granted: 0 }
+        let slots = SlotGrant { share: Slots::NONE, spare: Slots::NONE, available: None, batch_limit };
+        Self { state, actions, slots, leases_granted: 0 }
     }
 
     /// Returns the state machine for queries.
@@ -39,15 +53,20 @@ impl RunModel {
         self.actions.extend(self.state.handle(event));
     }
 
-    /// Sets the maximum number of open leases, and the number of slots that no run can use.
-    pub(super) fn set_share(&mut self, slots: Slots, spare: Slots) {
-        if self.share != slots {
-            self.share = slots;
-            self.apply(RunEvent::SlotShare(slots));
+    /// Passes changes of the slots to the state machine.
+    pub(super) fn set_slots(&mut self, slots: SlotGrant) {
+        let old = std::mem::replace(&mut self.slots, slots);
+        if old.batch_limit != slots.batch_limit {
+            self.apply(RunEvent::BatchLimit(slots.batch_limit));
         }
-        if self.spare_slots != spare {
-            self.spare_slots = spare;
-            self.apply(RunEvent::SpareSlots(spare));
+        if old.available != slots.available {
+            self.apply(RunEvent::AvailableSlots(slots.available.unwrap_or(Slots(usize::MAX))));
+        }
+        if old.share != slots.share {
+            self.apply(RunEvent::SlotShare(slots.share));
+        }
+        if old.spare != slots.spare {
+            self.apply(RunEvent::SpareSlots(slots.spare));
         }
     }
 

@@ -216,6 +216,7 @@ impl Scheduler {
                 Some(pool) => pool.shut_down().await,
                 None => {}
             }
+            self.budget.leave();
             self.clients.clear();
             return;
         }
@@ -236,6 +237,7 @@ impl Scheduler {
             && let Some(pool) = self.pool.take()
         {
             pool.shut_down().await;
+            self.budget.leave();
         }
     }
 }
