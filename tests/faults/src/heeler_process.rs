@@ -69,7 +69,7 @@ pub(crate) fn heeler(dir: &Path, mark: &str) -> Command {
         command.envs(std::env::var_os(name).map(|value| (name, value)));
     }
     command.env("HOME", dir.join("home")).env("TMPDIR", dir.join("tmp")).env("LANG", "C.UTF-8");
-    command.env("XDG_RUNTIME_DIR", dir.join("run")).env(MARK, mark);
+    command.env("XDG_RUNTIME_DIR", dir.join("run")).env("HEELER_MACHINE_SLOTS", "off").env(MARK, mark);
     command
 }
 
