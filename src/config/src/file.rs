@@ -12,13 +12,12 @@ use heeler_report::ReportRequest;
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, FilePosition, RunLayer, SettingsOverride, SuiteConfig,
+    Config, FilePosition, MachineSlots, RunLayer, SettingsOverride, SuiteConfig,
     declarations::Declarations,
-    machine::read_machine_slots,
     profiles::{STATE_DIR, resolve_path},
     reader::{ConfigDocument, TableReader},
     sources::read_source,
-    tables::{OverrideTable, ProfileTable, SuiteTable, TopTable},
+    tables::{MachineTable, OverrideTable, ProfileTable, SuiteTable, TopTable},
     test_arguments::read_test_arguments,
     types::UnresolvedProfile,
 };
@@ -223,6 +222,13 @@ fn read_config(path: &Path, top: &TableReader<'_, '_>) -> Config {
         machine_slots,
         profiles,
     }
+}
+
+fn read_machine_slots(top: &TableReader<'_, '_>) -> Option<MachineSlots> {
+    let table = top.read_table("machine")?;
+    let MachineTable { slots } = table.read();
+    table.report_unknown_keys();
+    slots
 }
 
 fn read_profiles(

@@ -32,7 +32,7 @@ mod types;
 
 pub use closest_match::closest_match;
 pub use file::{ConfigError, ConfigProblem, FILE_NAME};
-pub use machine::{MachineLimits, MachineSlots};
+pub use machine::MachineSlots;
 pub use partition::{PartitionError, PartitionKind, PartitionSpec, SplitOptions};
 pub use programs::{
     FindProgramsError, FoundProgram, MatchingFiles, find_files, find_programs, is_glob, matching_files,
@@ -43,7 +43,7 @@ pub use reports::{ReportRequestError, parse_report_request, report_format_names}
 pub use resources::{ResourceAmount, ResourceUse};
 pub use retries::{RetriesError, parse_retries};
 pub use run_options::{ProgramOptions, RunOptions};
-pub use settings::{CommandLineSettings, ResolvedSettings};
+pub use settings::{CommandLineSettings, MachineLimits, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{
     CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, FinalStatusLevel,

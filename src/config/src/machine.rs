@@ -1,8 +1,6 @@
-//! The table `[machine]`: slots that all runs of a user share on a machine.
+//! Slots that all runs of a user share on a machine.
 
 use std::num::NonZeroUsize;
-
-use super::{JobCount, reader::TableReader, tables::MachineTable};
 
 /// The number of slots that all runs of a user share on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,47 +10,12 @@ pub enum MachineSlots {
     Off,
 }
 
-/// The machine's slots for one coordinator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MachineLimits {
-    /// Slots of the machine while several coordinators want some.
-    pub shared: NonZeroUsize,
-    /// Slots that a coordinator may take while it is the only one.
-    pub alone: NonZeroUsize,
-}
-
-impl MachineLimits {
-    /// Returns the limits for a setting and a number of jobs; `None` if runs do not wait for each other.
-    ///
-    /// Without a setting, the machine has a slot for each processor available to this process. A user who
-    /// asks for more jobs gets them only while no other run wants slots.
-    #[must_use]
-    pub fn new(setting: Option<MachineSlots>, jobs: JobCount) -> Option<Self> {
-        match setting {
-            Some(MachineSlots::Off) => None,
-            Some(MachineSlots::Count(slots)) => Some(Self { shared: slots, alone: slots }),
-            None => {
-                let shared = JobCount::Cpus.slots();
-                Some(Self { shared, alone: jobs.slots().max(shared) })
-            }
-        }
-    }
-}
-
-/// Reads the slots of the machine, if the file sets them.
-pub(super) fn read_machine_slots(top: &TableReader<'_, '_>) -> Option<MachineSlots> {
-    let table = top.read_table("machine")?;
-    let MachineTable { slots } = table.read();
-    table.report_unknown_keys();
-    slots
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{CommandLineSettings, Config, ResolvedSettings, RunLayer};
+    use crate::{CommandLineSettings, Config, JobCount, ResolvedSettings, RunLayer};
 
     fn count(number: usize) -> NonZeroUsize {
         number.try_into().unwrap()

@@ -9,9 +9,9 @@ use std::{
 };
 
 use super::{
-    CaptureStrategy, Config, FixtureConfig, JobCount, MachineLimits, MachineSlots, PartitionSpec,
-    ProgramOptions, RunIgnored, RunLayer, RunOptions, RunSettings, SettingsOverride, SplitOptions, TestLayer,
-    TestSettings, UnknownProfileError, profiles::DEFAULT_PROFILE,
+    CaptureStrategy, Config, FixtureConfig, JobCount, MachineSlots, PartitionSpec, ProgramOptions,
+    RunIgnored, RunLayer, RunOptions, RunSettings, SettingsOverride, SplitOptions, TestLayer, TestSettings,
+    UnknownProfileError, profiles::DEFAULT_PROFILE,
 };
 use crate::filter::{Filter, FilterSubject};
 
@@ -42,6 +42,33 @@ pub struct CommandLineSettings {
     pub run_ignored: RunIgnored,
     /// Slots of the machine, if set on the command line.
     pub machine_slots: Option<MachineSlots>,
+}
+
+/// The machine's slots for one coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineLimits {
+    /// Slots of the machine while several coordinators want some.
+    pub shared: NonZeroUsize,
+    /// Slots that a coordinator may take while it is the only one.
+    pub alone: NonZeroUsize,
+}
+
+impl MachineLimits {
+    /// Returns the limits for a setting and a number of jobs; `None` if runs do not wait for each other.
+    ///
+    /// Without a setting, the machine has a slot for each processor available to this process. A user who
+    /// asks for more jobs gets them only while no other run wants slots.
+    #[must_use]
+    pub fn new(setting: Option<MachineSlots>, jobs: JobCount) -> Option<Self> {
+        match setting {
+            Some(MachineSlots::Off) => None,
+            Some(MachineSlots::Count(slots)) => Some(Self { shared: slots, alone: slots }),
+            None => {
+                let shared = JobCount::Cpus.slots();
+                Some(Self { shared, alone: jobs.slots().max(shared) })
+            }
+        }
+    }
 }
 
 /// The settings of one run.

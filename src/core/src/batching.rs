@@ -25,6 +25,7 @@
 //!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
 
+mod least_slots;
 mod needs;
 mod program_queue;
 mod ready_batches;
@@ -42,6 +43,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{ProgramId, Slots, TestId};
+pub(crate) use least_slots::least_slots;
 pub use needs::LeaseNeeds;
 use program_queue::{ProgramQueue, SlotShare};
 use ready_batches::ReadyBatches;
@@ -180,12 +182,6 @@ impl TestQueue {
     /// Limits the duration of batches. A program with an expensive start may exceed the limit, because a
     /// shorter batch would not be worth the start. While no durations of a program are known, its batches are
     /// even smaller: a guess may be wrong by orders of magnitude.
-    #[must_use]
-    pub(crate) fn with_batch_limit(self, batch_limit: Option<Duration>) -> Self {
-        Self { batch_limit, ..self }
-    }
-
-    /// Replaces the limit of [`Self::with_batch_limit`].
     pub(crate) fn limit_batches(&mut self, batch_limit: Option<Duration>) {
         self.batch_limit = batch_limit;
     }
@@ -331,22 +327,6 @@ impl TestQueue {
     /// a slot.
     pub(crate) fn has_startable(&self, loads: &SlotLoads) -> bool {
         self.startable(loads).is_none_or(|programs| !programs.is_empty())
-    }
-
-    /// Returns the slots that must be available before another lease can start, including the occupied ones.
-    /// One more than the occupied slots if any waiting test can use a single slot.
-    #[must_use]
-    pub(crate) fn least_slots(&self, loads: &SlotLoads) -> Slots {
-        let taken = loads.taken();
-        if self.start_rules.are_trivial() {
-            return taken.saturating_add(Slots::ONE);
-        }
-        let single = SlotLoads { available: Some(taken.saturating_add(Slots::ONE)), ..loads.clone() };
-        let all = SlotLoads { available: None, ..loads.clone() };
-        let needs_more = self.startable(&single).is_some_and(|programs| programs.is_empty());
-        let programs = self.startable(&all).filter(|_| needs_more).unwrap_or_default();
-        let weights = programs.into_iter().map(|program| self.lease_weight(program, loads.usable()));
-        taken.saturating_add(weights.min().unwrap_or(Slots::ONE))
     }
 
     /// Returns how many leases may start now. Each needs a worker, and each of these workers gets a batch.

@@ -283,7 +283,8 @@ fn batches_shrink_with_the_remaining_work() {
 #[test]
 fn limited_batches_take_no_longer_than_the_limit() {
     let limited = |start_ms, weight: Option<Duration>| {
-        let mut queue = TestQueue::new([costs(start_ms)]).with_batch_limit(Some(SHARED_BATCH_LIMIT));
+        let mut queue = TestQueue::new([costs(start_ms)]);
+        queue.limit_batches(Some(SHARED_BATCH_LIMIT));
         queue.add(items(20_000, weight));
         queue
     };
@@ -481,7 +482,8 @@ fn program_that_runs_in_one_batch_is_never_split() {
         ..costs(3)
     };
     for weight in [None, Some(Duration::from_secs(5))] {
-        let mut queue = TestQueue::new([one.clone()]).with_batch_limit(Some(SHARED_BATCH_LIMIT));
+        let mut queue = TestQueue::new([one.clone()]);
+        queue.limit_batches(Some(SHARED_BATCH_LIMIT));
         queue.add(items(300, weight));
         assert_eq!(queue.wanted_slots(&SlotLoads::idle(Slots(8))), Slots(1));
         assert_eq!(sizes(&mut queue, 8), [300]);
@@ -505,7 +507,8 @@ proptest! {
     ) {
         let costs = ProgramCosts { start: start.map(Duration::from_millis), listing: None, selection_budget_bytes: Some(60), ..ProgramCosts::default() };
         let limit = is_limited.then_some(SHARED_BATCH_LIMIT);
-        let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]).with_batch_limit(limit);
+        let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]);
+        queue.limit_batches(limit);
         for (test, (program, weight, is_isolated, selection_bytes)) in (0..).zip(&weights) {
             queue.add([(ProgramId(*program), QueuedTest {
                 test: TestId(test),

@@ -8,8 +8,7 @@ pub(super) struct RunSlots {
     limit: Slots,
     /// Maximum number of slots while other runs also need slots.
     share: Slots,
-    /// Maximum number of slots at this moment, because processes outside this coordinator have the rest of the
-    /// share.
+    /// Maximum number of slots at this moment, because processes outside this coordinator have the rest.
     available: Slots,
     /// Slots that no run can use.
     spare: Slots,

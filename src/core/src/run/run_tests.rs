@@ -76,9 +76,11 @@ impl RunTests {
         is_open: bool,
         retry_seed: u64,
     ) -> Self {
+        let mut queue = TestQueue::new(programs).with_capacities(capacities);
+        queue.limit_batches(batch_limit);
         Self {
             tests: Vec::new(),
-            queue: TestQueue::new(programs).with_capacities(capacities).with_batch_limit(batch_limit),
+            queue,
             blocked: BlockedTests::default(),
             tear_downs: TearDowns::default(),
             delayed: BTreeSet::new(),

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     LeaseId, LeaseOutcome, NotRunReason, Outcome, ProgramId, ProvisionalReason, Slots, TestId, WorkerId,
+    batching::least_slots,
     ledger::{Ledger, StreamPosition},
 };
 
@@ -193,7 +194,7 @@ impl RunState {
     /// leases. More than one above the leases' slots only if no waiting test can start with a single slot.
     #[must_use]
     pub fn least_slots(&self) -> Slots {
-        self.tests.queue().least_slots(&self.leases.occupied(&self.slots))
+        least_slots(self.tests.queue(), &self.leases.occupied(&self.slots))
     }
 
     /// Returns whether a worker would get a lease now. A run may want more slots than it can use at the

@@ -39,6 +39,7 @@ pub(crate) use dead_streams::DeadSenderProof;
 pub use exit_watch::ProcessExitWatch;
 pub(crate) use exit_watch::wait_for_exit;
 pub use main_barriers::{MainBarriers, ResponseKind};
+pub(crate) use watchdog_process::SLOT_VARIABLE;
 pub use watchdog_process::WorkerStdout;
 pub(crate) use worker_starts::WorkerUser;
 pub(crate) use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

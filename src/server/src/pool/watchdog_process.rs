@@ -13,7 +13,10 @@ use super::{
     deadlines::{SPAWN_RETRY_FOR, SPAWN_RETRY_PAUSE},
     orphans,
 };
-use crate::scheduler::SLOT_VARIABLE;
+
+/// Environment variable of test processes whose coordinator holds a slot for them. A coordinator below such a
+/// process always has this slot. Otherwise it would wait for a slot that is free only after its own end.
+pub(crate) const SLOT_VARIABLE: &str = "HEELER_HOLDS_SLOT";
 
 /// Destination of the watchdog's and the workers' standard output. Workers write test output there that is
 /// not captured.

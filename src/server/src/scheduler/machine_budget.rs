@@ -17,10 +17,7 @@ use heeler_sys::{
 use tokio::time::Instant;
 
 use super::{ClientEvent, MachineWait, clients::Clients};
-
-/// Environment variable of test processes whose coordinator holds a slot for them. A coordinator below such a
-/// process always has this slot. Otherwise it would wait for a slot that is free only after its own end.
-pub(crate) const SLOT_VARIABLE: &str = "HEELER_HOLDS_SLOT";
+use crate::pool::SLOT_VARIABLE;
 
 /// Interval of reading what others have registered: while waiting for slots, and at most this often
 /// otherwise.

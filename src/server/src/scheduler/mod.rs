@@ -31,4 +31,3 @@ pub use handle::{
     BuildRequest, ClientRegistration, DebuggeeLease, RequestNumber, RunClient, SchedulerGone,
     SchedulerHandle, SchedulerOptions, SchedulerTask, UpdateDelivery,
 };
-pub(crate) use machine_budget::SLOT_VARIABLE;
