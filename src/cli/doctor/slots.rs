@@ -3,7 +3,7 @@
 use heeler_config::MachineLimits;
 use heeler_core::machine_record::{MachineRecord, SlotOwner};
 use heeler_report::sanitise;
-use heeler_sys::machine_slots::{directory, read_registrations};
+use heeler_sys::machine_slots::{RegistrationReader, directory};
 
 use super::{DoctorFinding, FindingRating};
 use crate::cli::display::count_of;
@@ -15,7 +15,9 @@ pub(super) fn check_slots(limits: Option<MachineLimits>) -> Vec<DoctorFinding> {
         return vec![finding("off: runs on this machine do not wait for each other".to_owned())];
     };
     let found = directory().map_err(|error| heeler_core::error_chain(&error)).and_then(|directory| {
-        let texts = read_registrations(&directory).map_err(|error| error.to_string())?;
+        let texts = RegistrationReader::default()
+            .read_others(&directory, None)
+            .map_err(|error| format!("read {}: {error}", directory.display()))?;
         Ok((directory, texts))
     });
     match found {

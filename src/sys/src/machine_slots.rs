@@ -13,6 +13,7 @@ use std::{
         unix::fs::{FileExt as _, OpenOptionsExt as _},
     },
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use nix::{
@@ -33,6 +34,8 @@ const REGISTRATION: &str = "run-";
 const NEW_REGISTRATION: &str = "new-";
 /// Maximum size of a registration that is read.
 const REGISTRATION_BYTES: u64 = 8 << 10;
+/// Age from which a change of a directory certainly has another time than later changes.
+const TIMESTAMP_PRECISION: Duration = Duration::from_millis(100);
 /// Attempts to create a registration. Another process may remove the file before it is locked.
 const ATTEMPTS: u32 = 10;
 
@@ -157,28 +160,46 @@ impl Drop for Registration {
     }
 }
 
-/// Returns the names and texts of all living coordinators in a directory, ordered by name. Removes the
-/// registrations of dead ones.
-///
-/// # Errors
-/// The directory cannot be read.
-pub fn read_registrations(directory: &Path) -> io::Result<Vec<(String, String)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let name = entry?.file_name();
-        let Some(name) = name.to_str() else { continue };
-        if !name.starts_with(REGISTRATION) && !name.starts_with(NEW_REGISTRATION) {
-            continue;
+/// Reads what the coordinators in a directory have registered.
+#[derive(Debug, Default)]
+pub struct RegistrationReader {
+    /// When the directory had last changed, if no other coordinator was registered since.
+    empty_since: Option<SystemTime>,
+}
+
+impl RegistrationReader {
+    /// Returns the names and texts of all living coordinators except `own`, ordered by name. Removes the
+    /// registrations of dead ones.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn read_others(&mut self, directory: &Path, own: Option<&str>) -> io::Result<Vec<(String, String)>> {
+        let changed = fs::metadata(directory)?.modified()?;
+        if self.empty_since == Some(changed) {
+            return Ok(Vec::new());
         }
-        // The coordinator may end at any moment.
-        if let Ok(Some(text)) = read_if_alive(&directory.join(name))
-            && name.starts_with(REGISTRATION)
-        {
-            found.push((name.to_owned(), text));
+        let mut found = Vec::new();
+        let mut is_empty = true;
+        for entry in fs::read_dir(directory)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str().filter(|name| Some(*name) != own) else { continue };
+            if !name.starts_with(REGISTRATION) && !name.starts_with(NEW_REGISTRATION) {
+                continue;
+            }
+            is_empty = false;
+            // The coordinator may end at any moment.
+            if let Ok(Some(text)) = read_if_alive(&directory.join(name))
+                && name.starts_with(REGISTRATION)
+            {
+                found.push((name.to_owned(), text));
+            }
         }
+        // A later change may get the same time if it comes soon.
+        let is_old = changed.elapsed().is_ok_and(|age| age >= TIMESTAMP_PRECISION);
+        self.empty_since = (is_empty && is_old).then_some(changed);
+        found.sort();
+        Ok(found)
     }
-    found.sort();
-    Ok(found)
 }
 
 /// Returns the text of a registration; `None` if its process is dead.
@@ -223,12 +244,13 @@ mod tests {
         let first = Registration::create(dir.path(), "one two").unwrap();
         let second = Registration::create(dir.path(), "three").unwrap();
         first.overwrite_start("ten").unwrap();
-        let mut texts: Vec<_> =
-            read_registrations(dir.path()).unwrap().into_iter().map(|(_, text)| text).collect();
+        let read = |own| RegistrationReader::default().read_others(dir.path(), own).unwrap();
+        let mut texts: Vec<_> = read(None).into_iter().map(|(_, text)| text).collect();
         texts.sort();
         assert_eq!(texts, ["ten two", "three"]);
+        assert_eq!(read(Some(second.name())), [(first.name().to_owned(), "ten two".to_owned())]);
         drop(first);
-        let rest = read_registrations(dir.path()).unwrap();
+        let rest = read(None);
         assert_eq!(rest, [(second.name().to_owned(), "three".to_owned())]);
     }
 
@@ -239,9 +261,24 @@ mod tests {
             fs::write(dir.path().join(name), "dead").unwrap();
         }
         fs::write(dir.path().join("slots"), "").unwrap();
-        assert_eq!(read_registrations(dir.path()).unwrap(), []);
+        assert_eq!(RegistrationReader::default().read_others(dir.path(), None).unwrap(), []);
         let left: Vec<_> =
             fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["slots"]);
+    }
+
+    #[test]
+    fn reader_that_was_alone_sees_the_next_registration() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = SystemTime::now() - TIMESTAMP_PRECISION * 2;
+        File::open(dir.path()).unwrap().set_modified(old).unwrap();
+        let mut reader = RegistrationReader::default();
+        assert_eq!(reader.read_others(dir.path(), None).unwrap(), []);
+        assert_eq!(reader.empty_since, Some(old), "it need not read again");
+        let other = Registration::create(dir.path(), "other").unwrap();
+        assert_eq!(reader.read_others(dir.path(), None).unwrap().len(), 1);
+        drop(other);
+        assert_eq!(reader.read_others(dir.path(), None).unwrap(), []);
+        assert_eq!(reader.empty_since, None, "the change is too recent");
     }
 }

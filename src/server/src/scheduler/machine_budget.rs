@@ -12,7 +12,7 @@ use heeler_core::{
 };
 use heeler_sys::{
     clock::monotonic,
-    machine_slots::{Registration, SlotLocks, read_registrations},
+    machine_slots::{Registration, RegistrationReader, SlotLocks},
 };
 use tokio::time::Instant;
 
@@ -53,6 +53,7 @@ struct SharedSlots {
     locks: SlotLocks,
     held: BTreeSet<usize>,
     registration: Registration,
+    reader: RegistrationReader,
     demand: MachineDemand,
     /// Slots that this coordinator may hold once its leases have ended.
     share: Slots,
@@ -193,6 +194,7 @@ impl SharedSlots {
             locks,
             held: BTreeSet::new(),
             registration,
+            reader: RegistrationReader::default(),
             demand,
             share: Slots::NONE,
             rivals: Vec::new(),
@@ -241,11 +243,11 @@ impl SharedSlots {
     /// Reads which other coordinators want slots.
     fn look(&mut self, now: Instant) {
         self.looked_at = Some(now);
-        let found = read_registrations(&self.directory).inspect_err(|error| {
+        let others = self.reader.read_others(&self.directory, Some(self.registration.name()));
+        let others = others.inspect_err(|error| {
             tracing::debug!(%error, "failed to read what other runs want");
         });
-        let others =
-            found.unwrap_or_default().into_iter().filter(|(name, _)| name != self.registration.name());
+        let others = others.unwrap_or_default().into_iter();
         let records = others.filter_map(|(name, text)| Some((name, MachineRecord::parse(&text)?)));
         self.rivals = records.filter(|(_, record)| record.demand.wanted > Slots::NONE).collect();
     }
