@@ -214,7 +214,8 @@ impl SharedSlots {
     fn update(&mut self, own: OwnDemand, limits: MachineLimits, now: Instant) {
         let is_idle = own.wanted == Slots::NONE && self.held.is_empty();
         let may_look = self.looked_at.is_none_or(|looked_at| now >= looked_at + LOOK_INTERVAL);
-        if own == self.handled && (is_idle || !may_look) {
+        if own == self.handled && is_idle || !may_look && self.is_settled(own) {
+            self.handled = own;
             return;
         }
         let before = (self.demand, self.held.len());
@@ -238,6 +239,15 @@ impl SharedSlots {
         let held = Slots(self.held.len());
         let is_waiting = held < own.wanted || held > own.in_use && !self.rivals.is_empty();
         self.look_at = is_waiting.then(|| now + LOOK_INTERVAL);
+    }
+
+    /// Returns whether nothing is to be taken or given back for this demand, unless the others have changed
+    /// theirs. So it is for most leases of a run that is alone.
+    fn is_settled(&self, own: OwnDemand) -> bool {
+        let held = Slots(self.held.len());
+        let is_same = own.wanted == self.handled.wanted && own.least == self.handled.least;
+        let is_alone = self.rivals.is_empty() && held == self.share && own.in_use <= held;
+        own == self.handled || is_same && is_alone
     }
 
     /// Reads which other coordinators want slots.
