@@ -20,8 +20,8 @@ use super::{
     arguments::{GeneralArguments, RunFormat},
     command_user::{CommandUser, stop_process},
     display::{
-        DisplayKind, DisplayOptions, DisplayStream, OutputTarget, RunDisplay, RunHead, StartedTest,
-        SummaryExtras, machine_wait_text, step_summary,
+        DisplayKind, DisplayOptions, DisplayStream, DisplayedWait, OutputTarget, RunDisplay, RunHead,
+        StartedTest, SummaryExtras, machine_wait_text, step_summary,
     },
     exit::{CliExitCode, CommandError},
     report_job::{ReportJob, WrittenReports},
@@ -189,6 +189,14 @@ impl<'a> RunOutput<'a> {
     pub(super) fn take_terminal_back(&mut self) {
         for held in self.held.take().unwrap_or_default() {
             self.show(held);
+        }
+    }
+
+    /// Shows what tests wait for.
+    pub(super) fn show_waits(&mut self, waits: Vec<DisplayedWait>) {
+        // The next change replaces what another program's screen would hide now.
+        if self.held.is_none() {
+            self.display.show_waits(waits, Instant::now());
         }
     }
 

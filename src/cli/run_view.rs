@@ -12,7 +12,7 @@ use heeler_protocol::{
 };
 use heeler_server::{
     discovery::Catalogue,
-    run::{RunOutcome, discard_run, record_run},
+    run::{RunOutcome, RunWait, RunWaitCause, discard_run, record_run},
     scheduler::{ClientEvent, ClientLogLine, RequestNumber, SchedulerGone},
 };
 use tokio::time::{Interval, MissedTickBehavior};
@@ -21,7 +21,7 @@ use super::{
     arguments::GeneralArguments,
     command_user::UserEvent,
     debugger::{DebuggerAction, DebuggerCommand, DebuggerQueue},
-    display::{self, DisplayStream, StartedTest},
+    display::{self, DisplayStream, DisplayedWait, StartedTest, count_of},
     exit::CommandError,
     local_client::{LocalClient, LocalRun},
     run_output::RunOutput,
@@ -240,6 +240,10 @@ impl<'a> RunView<'a> {
                     self.output.log(level, text);
                 }
             }
+            ClientEvent::Waits { waits, .. } => {
+                let waits = waits.into_iter().map(|wait| self.displayed_wait(wait)).collect();
+                self.output.show_waits(waits);
+            }
             ClientEvent::DebuggeeWaiting(debuggee) => self.debuggers.enqueue(debuggee),
             ClientEvent::DebuggeeGone(lease) => self.debuggers.withdraw(lease),
             ClientEvent::MachineWait(wait) => self.output.show_machine_wait(wait.as_ref()),
@@ -282,6 +286,17 @@ impl<'a> RunView<'a> {
             }
         }
         self.output.flush_events();
+    }
+
+    fn displayed_wait(&self, RunWait { cause, tests }: RunWait) -> DisplayedWait {
+        let thing = match cause {
+            RunWaitCause::Slots(slots) => count_of(slots, "slot"),
+            RunWaitCause::Resource(name) => name,
+            RunWaitCause::Process { suite } => format!("a process of {suite}"),
+            RunWaitCause::Turn => "their turn".to_owned(),
+            RunWaitCause::Test { uid } => self.describe(&uid, shown_name),
+        };
+        DisplayedWait { tests, thing }
     }
 
     /// Calls `render` with the description of a test.

@@ -148,6 +148,7 @@ impl LineSession {
             }
             ClientEvent::FinishRun(_) => self.write("log frames for a client that takes typed updates"),
             ClientEvent::MachineWait(_)
+            | ClientEvent::Waits { .. }
             | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::DebuggeeGone(_) => {}

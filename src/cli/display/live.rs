@@ -7,6 +7,7 @@ use super::{
     format::{self, SuiteNames, cut_name, grouped_number},
     progress::{DisplayProgress, DisplayedTest},
     style::{LABEL_COLUMNS, Style, StyledLine},
+    waits::waits_text,
 };
 
 /// Maximum number of running tests shown.
@@ -36,6 +37,11 @@ impl LiveView<'_> {
         if running.len() > shown && room > 0 {
             let more = format!("+{} more", grouped_number(running.len() - shown));
             lines.push(StyledLine::with_label(Style::Dim, "").with(Style::Dim, more));
+        }
+        if !self.progress.waits().is_empty() {
+            let columns = self.size.columns.saturating_sub(LABEL_COLUMNS + 2);
+            let text = waits_text(self.progress.waits(), columns);
+            lines.push(StyledLine::with_label(Style::Dim, "").with(Style::Dim, text));
         }
         // While tests wait, a slot is empty only for a moment. Keep the view's height so that it does not
         // jump.
@@ -108,5 +114,59 @@ pub(super) fn running_name(one: &DisplayedTest, suites: SuiteNames, columns: usi
     match suite {
         Some(suite) => StyledLine::new().with(Style::Suite, suite).with_plain(" ").join(name),
         None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::display::{
+        DisplayedWait, RunHead, StartedTest,
+        status_lines::progress_line,
+        style::{ColourMode, text_columns},
+    };
+
+    fn waiting_progress(now: Instant) -> DisplayProgress {
+        let head = RunHead { tests: 12, programs: 1, workers: 4, ..RunHead::default() };
+        let mut progress = DisplayProgress::new(head, now);
+        let name = "migrates_the_schema".to_owned();
+        progress.start(&StartedTest { uid: "s::m".into(), suite: None, name, worker: 1 }, now);
+        let waits = [(5, "database"), (2, "4 slots"), (1, "setup_server")];
+        let wait = |(tests, thing): (usize, &str)| DisplayedWait { tests, thing: thing.to_owned() };
+        progress.set_waits(waits.map(wait).into());
+        progress
+    }
+
+    fn rendered(lines: &[StyledLine]) -> Vec<String> {
+        let render = |line: &StyledLine| {
+            let mut out = String::new();
+            line.render(ColourMode::Off, &mut out);
+            out.trim().to_owned()
+        };
+        lines.iter().map(render).collect()
+    }
+
+    #[test]
+    fn live_view_shows_waits_below_the_running_tests() {
+        let now = Instant::now();
+        let progress = waiting_progress(now);
+        let shown = |columns| {
+            let size = TerminalSize { columns, rows: 24 };
+            let lines = LiveView { progress: &progress, slow_after: Duration::MAX, size, now }.lines();
+            let lines = rendered(&lines);
+            assert!(lines.iter().all(|line| text_columns(line) < columns), "{lines:?}");
+            assert_eq!(lines.len(), 6, "the height stays that of the slots: {lines:?}");
+            lines[3].clone()
+        };
+        assert_eq!(shown(80), "5 wait for database, 2 for 4 slots, 1 for setup_server");
+        assert_eq!(shown(40), "5 wait for database, +2");
+    }
+
+    #[test]
+    fn progress_line_of_a_log_names_the_waits() {
+        let now = Instant::now();
+        let line = rendered(&[progress_line(&waiting_progress(now), None, now)]);
+        let waits = "5 wait for database, 2 for 4 slots, 1 for setup_server";
+        assert!(line[0].ends_with(waits), "{line:?}");
     }
 }

@@ -25,6 +25,7 @@ mod status_lines;
 mod step_summary;
 mod summary;
 mod test_line;
+mod waits;
 
 mod run_display;
 
@@ -47,6 +48,7 @@ pub(crate) use status_lines::machine_wait_text;
 pub(crate) use step_summary::step_summary;
 pub(crate) use style::{Style, StyledLine};
 pub(crate) use summary::SummaryExtras;
+pub(crate) use waits::DisplayedWait;
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use heeler_core::{FIXTURE_SUITE, Outcome, OutcomeCounts};
 use super::{
     format::{self, SuiteNames},
     style::StyledLine,
+    waits::DisplayedWait,
 };
 use heeler_report::TestReport;
 
@@ -67,6 +68,8 @@ pub(super) struct DisplayProgress {
     unjudged: HashSet<Box<str>>,
     running: HashMap<Box<str>, DisplayedTest>,
     by_worker: HashMap<u32, Box<str>>,
+    /// What waiting tests wait for, largest group first.
+    waits: Vec<DisplayedWait>,
     default_weight: Duration,
     weight_done: Duration,
     weight_total: Duration,
@@ -86,6 +89,7 @@ impl DisplayProgress {
             unjudged: HashSet::new(),
             running: HashMap::new(),
             by_worker: HashMap::new(),
+            waits: Vec::new(),
             default_weight,
             weight_done: Duration::ZERO,
             weight_total: known + default_weight * unknown,
@@ -201,6 +205,15 @@ impl DisplayProgress {
         {
             self.by_worker.remove(&running.worker);
         }
+    }
+
+    pub(super) fn set_waits(&mut self, waits: Vec<DisplayedWait>) {
+        self.waits = waits;
+    }
+
+    /// Returns what waiting tests wait for, largest group first.
+    pub(super) fn waits(&self) -> &[DisplayedWait] {
+        &self.waits
     }
 
     /// Returns the running tests, longest first.

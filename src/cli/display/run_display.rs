@@ -19,6 +19,7 @@ use super::{
     status_lines::{head_line, phase_line, progress_line, wait_line},
     summary,
     test_line::{self, DetailLevel, ShownOutputs},
+    waits::DisplayedWait,
 };
 use heeler_config::{OutputTiming, StatusLevel};
 use heeler_core::Outcome;
@@ -146,6 +147,14 @@ impl RunDisplay {
     /// Shows that tests wait for other runs, or no longer wait.
     pub(crate) fn show_machine_wait(&mut self, wait: Option<String>, now: Instant) {
         self.machine_wait = wait;
+        self.flush_if_due(now);
+    }
+
+    /// Shows what tests wait for, instead of what they waited for before.
+    pub(crate) fn show_waits(&mut self, waits: Vec<DisplayedWait>, now: Instant) {
+        if let Some(progress) = &mut self.progress {
+            progress.set_waits(waits);
+        }
         self.flush_if_due(now);
     }
 

@@ -11,10 +11,13 @@ use super::{
     live,
     progress::DisplayProgress,
     style::{Style, StyledLine},
+    waits::waits_text,
 };
 
 /// Time that a test must have run to be named in the progress line.
 const MIN_NAMED_DURATION: Duration = Duration::from_secs(2);
+/// Maximum width of what the tests wait for in the progress line.
+const WAIT_COLUMNS: usize = 80;
 /// Maximum number of other runs named.
 const MAX_NAMED_OWNERS: usize = 3;
 
@@ -43,7 +46,7 @@ pub(super) fn head_line(head: &RunHead) -> StyledLine {
 }
 
 /// Returns a line such as `Running 4,000/20,000 (20%) in 12s, about 48s left: 3,998 passed, 2 failed;
-/// longest: suite name (9.2s)`.
+/// 3 wait for db; longest: suite name (9.2s)`. `wait`: what the run waits for outside.
 pub(super) fn progress_line(progress: &DisplayProgress, wait: Option<&str>, now: Instant) -> StyledLine {
     let mut words = format!(
         "{}/{} ({}%) in {}",
@@ -59,10 +62,9 @@ pub(super) fn progress_line(progress: &DisplayProgress, wait: Option<&str>, now:
         .with_plain(words)
         .with_plain(": ")
         .join(progress.counts_line());
-    let line = match wait {
-        Some(wait) => line.with_plain(format!("; {wait}")),
-        None => line,
-    };
+    let waits = waits_text(progress.waits(), WAIT_COLUMNS);
+    let waits = wait.into_iter().chain(Some(waits.as_str()).filter(|waits| !waits.is_empty()));
+    let line = waits.fold(line, |line, wait| line.with_plain(format!("; {wait}")));
     let Some(longest) = progress.running().into_iter().next() else { return line };
     let ran = now.saturating_duration_since(longest.since);
     if ran < MIN_NAMED_DURATION {

@@ -17,7 +17,7 @@
 //! should finish together. The remaining work of busy slots is taken into account (`slot_loads`).
 //!
 //! If tests need several slots or resources, or have a priority, `start_rules` restricts this order to the
-//! programs that may start now.
+//! programs that may start now. `waits` counts the others for the user.
 //!
 //! A program whose tests all run in one process is one batch, regardless of how long its tests take.
 //!
@@ -33,6 +33,7 @@ mod single_tests;
 mod slot_loads;
 mod start_rules;
 mod ticket;
+mod waits;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -50,6 +51,8 @@ use ready_batches::ReadyBatches;
 use single_tests::SingleTests;
 pub use slot_loads::{BusySlot, SlotLoads};
 use start_rules::StartRules;
+pub use waits::QueueWait;
+pub(crate) use waits::queue_waits;
 
 /// A test that took at least this long in earlier runs goes first and in isolation, unless its program is
 /// slow to start.

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use super::pytest;
-use crate::support::{fixtures::succeed, world::TestWorld};
+use crate::support::{fixtures::succeed, terminal::TerminalCommand, world::TestWorld};
 
 /// Tests that fail side by side, unless their properties keep them apart:
 /// - `lock-*` need the directory `locked` for themselves;
@@ -158,4 +158,32 @@ fn tests_whose_recorded_memory_does_not_fit_run_one_after_the_other() {
                    db.execute('UPDATE test SET peak_kib = 1 << 40'); db.commit()";
     succeed(&mut world.command(Command::new("python3"), &["-c", enlarge]), "is the history a database?");
     world.run(&["run", "-j4"]).assert_code(0).assert_stdout("4 passed");
+}
+
+#[test]
+fn terminal_names_what_tests_wait_for_while_slots_are_idle() {
+    let world = TestWorld::new();
+    let test = |name: &str, line: &str, properties: &str| {
+        format!(
+            "add_test({name} \"sh\" \"-c\" \"{line}\")\nset_tests_properties({name} PROPERTIES {properties})\n"
+        )
+    };
+    let until = |file: &str| format!("until test -e {file}; do sleep 0.02; done");
+    let tests = [
+        test("start-server", &until("server"), "FIXTURES_SETUP server"),
+        test("user-1", "true", "FIXTURES_REQUIRED server"),
+        test("user-2", "true", "FIXTURES_REQUIRED server"),
+        test("migrate", &until("migrated"), "RESOURCE_LOCK database"),
+        test("import", &until("migrated"), "RESOURCE_LOCK database"),
+    ];
+    world.write("CTestTestfile.cmake", &tests.concat());
+    world.env("TERM", "xterm");
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let mut run = TerminalCommand::start(&world, &format!("{heeler} run . -j4 --no-history --color never"));
+    run.wait_for("2 wait for start-server, 1 for database");
+    world.write("server", "");
+    run.wait_for("1 waits for database");
+    world.write("migrated", "");
+    assert!(run.ends_well());
+    assert!(run.text().contains("5 passed"));
 }

@@ -86,6 +86,14 @@ impl<'a> FreeResources<'a> {
         lacks_slots || waiting.resources.iter().any(lacks)
     }
 
+    /// Returns the first resource of which too little is free for these needs.
+    pub(super) fn first_lacking(&self, needs: &LeaseNeeds) -> Option<ResourceId> {
+        let lacks = |(resource, amount): &(&ResourceId, &u32)| {
+            self.free_units(**resource) < self.within_capacity(**resource, **amount)
+        };
+        needs.resources.iter().find(lacks).map(|(resource, _)| *resource)
+    }
+
     fn capacity(&self, resource: ResourceId) -> u32 {
         self.capacities.get(resource.index()).copied().unwrap_or(u32::MAX)
     }

@@ -8,6 +8,7 @@ use super::{
     needs::{FreeResources, LeaseNeeds},
     slot_loads::{BusySlot, SlotLoads},
     ticket::Ticket,
+    waits::QueueWait,
 };
 use crate::{ProgramId, Slots};
 
@@ -95,6 +96,33 @@ impl StartRules {
         let first = programs.iter().map(|program| rank(*program)).max();
         programs.retain(|program| Some(rank(*program)) == first);
         programs
+    }
+
+    /// Returns what each of the waiting programs lacks, except those that only lack one free slot. If a
+    /// program lacks several resources, the first one counts.
+    pub(super) fn lacking(
+        &self,
+        waiting: &BTreeSet<ProgramId>,
+        loads: &SlotLoads,
+    ) -> BTreeMap<ProgramId, QueueWait> {
+        if self.are_trivial() {
+            return BTreeMap::new();
+        }
+        let free = self.free(loads);
+        let holder = self.ticket.holder().filter(|holder| waiting.contains(holder));
+        let reason = |program: ProgramId| {
+            let needs = self.needs(program);
+            if let Some(resource) = free.first_lacking(needs) {
+                return Some(QueueWait::Resource(resource));
+            }
+            if free.leases_of(needs) == 0 {
+                let weight = needs.weight_within(loads.usable());
+                return (weight > Slots::ONE).then_some(QueueWait::Slots(weight));
+            }
+            let holder = holder.filter(|holder| *holder != program)?;
+            free.is_in_the_way(needs, self.needs(holder)).then_some(QueueWait::Turn)
+        };
+        waiting.iter().filter_map(|program| Some((*program, reason(*program)?))).collect()
     }
 
     /// Returns how many leases of these programs fit beside each other. `batches` tells how many each could

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, RetryPolicy, SetUpProgress, Slots,
     SynthesizedResult, TestId, WorkerId,
-    batching::{ProgramCosts, QueuedTest, TestBatch},
+    batching::{LeaseNeeds, ProgramCosts, QueuedTest, TestBatch},
     ledger::Ledger,
 };
 
@@ -32,6 +32,16 @@ pub struct SchedulingPlan {
     pub max_startup_crashes: u32,
     /// Seed of the jitter of retry delays.
     pub retry_seed: u64,
+}
+
+impl SchedulingPlan {
+    /// Returns whether tests may have to wait for more than a free slot.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        let is_limited =
+            |costs: &ProgramCosts| costs.needs != LeaseNeeds::default() || costs.max_processes.is_some();
+        self.programs.iter().any(is_limited) || self.tests.iter().any(|test| !test.prerequisites.is_empty())
+    }
 }
 
 /// How many failures stop a run, and how it stops.

@@ -38,7 +38,9 @@ mod state;
 mod tear_downs;
 #[cfg(test)]
 mod tests;
+mod waits;
 mod worker_requests;
 
 pub use event::*;
 pub use state::RunState;
+pub use waits::{WaitCause, WaitingTests};

@@ -1,7 +1,7 @@
 //! Tests that start after others, such as the users of a fixture after its set-up. A test enters the queue
 //! only when its prerequisites have results, so it occupies no slot while it waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::Prerequisite;
 use crate::{NotRunReason, Outcome, TestId, ledger::Ledger};
@@ -63,6 +63,32 @@ impl BlockedTests {
             released.met = self.take_all();
         }
         released
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Returns the number of blocked tests by the test that they wait for in the end: a test that is not
+    /// blocked itself, except in a cycle.
+    pub(super) fn counts(&self) -> BTreeMap<TestId, usize> {
+        let mut awaited: HashMap<TestId, TestId> = HashMap::with_capacity(self.open.len());
+        let mut counts: BTreeMap<TestId, usize> = BTreeMap::new();
+        for test in self.open.keys() {
+            // Follow the chain to its beginning, or to a test whose chain is known.
+            let (mut path, mut at) = (Vec::new(), *test);
+            while !awaited.contains_key(&at)
+                && path.len() <= self.open.len()
+                && let Some(next) = self.open.get(&at).and_then(|open| open.last())
+            {
+                path.push(at);
+                at = next.test;
+            }
+            let first = awaited.get(&at).copied().unwrap_or(at);
+            awaited.extend(path.into_iter().map(|passed| (passed, first)));
+            *counts.entry(first).or_default() += 1;
+        }
+        counts
     }
 
     /// Removes and returns the accepted tests.

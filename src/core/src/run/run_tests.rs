@@ -133,6 +133,10 @@ impl RunTests {
         &self.queue
     }
 
+    pub(super) fn blocked(&self) -> &BlockedTests {
+        &self.blocked
+    }
+
     pub(super) fn ledger(&self) -> &Ledger {
         &self.ledger
     }

@@ -11,6 +11,7 @@ use super::{
     lifecycle::RunLifecycle,
     run_slots::RunSlots,
     run_tests::RunTests,
+    waits::{WaitingTests, waiting_tests},
     worker_requests::WorkerRequests,
 };
 use crate::{
@@ -203,6 +204,18 @@ impl RunState {
     pub fn can_use_worker(&self) -> bool {
         self.slots.free(self.slots_taken()) > Slots::NONE
             && self.tests.queue().has_startable(&self.leases.occupied(&self.slots))
+    }
+
+    /// Returns what the waiting tests wait for, largest group first: tests that need more than is free, and
+    /// while slots are idle, also tests with open prerequisites. Tests that only wait for a free slot, for a
+    /// retry delay or for the next iteration are not counted.
+    #[must_use]
+    pub fn waits(&self) -> Vec<WaitingTests> {
+        if !self.lifecycle.is_assigning() {
+            return Vec::new();
+        }
+        let loads = self.leases.occupied(&self.slots);
+        waiting_tests(&self.tests, &loads, self.slots.idle(self.slots_taken()))
     }
 
     /// Returns whether the death of this worker affects this run.

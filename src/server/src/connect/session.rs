@@ -288,8 +288,9 @@ impl ConnectSession {
                     tracing::info!(message = line.message, "log of a run");
                 }
             }
-            // Nothing is listed or debugged here, and updates arrive as events.
+            // Nothing is listed or debugged here, updates arrive as events, and cases have no needs.
             ClientEvent::Listed { .. }
+            | ClientEvent::Waits { .. }
             | ClientEvent::FinishRun(_)
             | ClientEvent::MachineWait(_)
             | ClientEvent::DebuggeeWaiting(_)

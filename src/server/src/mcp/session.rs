@@ -239,9 +239,10 @@ impl McpSession {
             }
             ClientEvent::Updates(updates) => self.on_updates(updates),
             ClientEvent::RunEnded { request, plan, outcome } => self.on_run_ended(request, &plan, &outcome),
-            // Frames belong to another protocol, and no run is a debug run.
+            // Frames belong to another protocol, agents see no waits, and no run is a debug run.
             ClientEvent::FinishRun(_)
             | ClientEvent::MachineWait(_)
+            | ClientEvent::Waits { .. }
             | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::DebuggeeGone(_) => {}

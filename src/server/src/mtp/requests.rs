@@ -256,6 +256,8 @@ impl TestRequests {
                 self.queue(run::final_frames(&job, &plan, &outcome));
                 self.outgoing.push_back(Outgoing::Finished(job.id));
             }
+            // Not sent to clients that get frames.
+            ClientEvent::Waits { .. } => {}
             ClientEvent::DebuggeeWaiting(waiting) => self.request_debugger(waiting),
             ClientEvent::DebuggeeLaunched(lease) => self.drop_launched_request(lease),
             ClientEvent::DebuggeeGone(lease) => self.cancel_debugger_request_of(lease),

@@ -10,6 +10,7 @@
 //! - `lost_journals`: journals of dead workers.
 //! - `timers`: deadlines.
 //! - `debuggees`: tests that wait for a debugger.
+//! - `wait_reports`: what tests wait for.
 //! - `outcome`: the result of the run.
 
 mod actions;
@@ -21,6 +22,7 @@ mod model;
 mod outcome;
 mod requested_run;
 mod timers;
+mod wait_reports;
 
 use std::time::Duration;
 
@@ -48,9 +50,10 @@ use self::{
     model::RunModel,
     requested_run::{RequestedRun, STAGE_SLACK},
     timers::{ExpiredTimer, RunTimers},
+    wait_reports::WaitReports,
 };
 use crate::pool::{DeadSenderProof, WorkerPool};
-use crate::run::{PlannedTests, RunPlan, neighbours::LeaseNeighbours};
+use crate::run::{PlannedTests, RunPlan, RunWait, neighbours::LeaseNeighbours};
 
 pub(crate) use self::debuggees::WaitingDebuggee;
 pub(crate) use self::model::SlotGrant;
@@ -72,6 +75,7 @@ pub(crate) struct RunDriver {
     journals: LostJournals,
     /// Tests that wait for a debugger, until the scheduler collects them.
     debuggees: DebuggeeReports,
+    waits: WaitReports,
     is_complete: bool,
 }
 
@@ -90,6 +94,7 @@ impl RunDriver {
             delivery: RunDelivery::new(requested.has_callback()),
             journals: LostJournals::default(),
             debuggees: DebuggeeReports::default(),
+            waits: WaitReports::new(requested.has_typed_updates() && plan.model.may_wait()),
             is_complete: false,
             requested,
         };
@@ -138,6 +143,13 @@ impl RunDriver {
     /// Takes the debuggee changes since the last call.
     pub(crate) fn take_debuggee_reports(&mut self) -> DebuggeeReports {
         std::mem::take(&mut self.debuggees)
+    }
+
+    /// Returns what the tests wait for, if that has changed since the last call.
+    pub(crate) fn take_waits(&mut self) -> Option<Vec<RunWait>> {
+        let plan = self.requested.plan();
+        let waits = self.waits.take()?;
+        Some(waits.iter().map(|wait| RunWait::new(wait, plan)).collect())
     }
 
     /// Returns whether this live worker holds the lease.
@@ -202,13 +214,15 @@ impl RunDriver {
 
     /// Returns when [`RunDriver::on_deadline`] must be called unless an event arrives earlier.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.timers.next_deadline().into_iter().chain(self.journals.next_deadline()).min()
+        let waits = self.waits.next_deadline(&self.model);
+        self.timers.next_deadline().into_iter().chain(self.journals.next_deadline()).chain(waits).min()
     }
 
     /// Handles expired deadlines.
     ///
     /// Cancel safe: no, because a deadline is cleared before its action is complete.
     pub(crate) async fn on_deadline(&mut self, pool: &mut WorkerPool, now: Instant) {
+        self.waits.update(&self.model, now);
         for worker in self.journals.late(now) {
             let text = format!("the watchdog did not read the journal of worker {worker} in time");
             self.requested.log(LogLevel::Warning, text);

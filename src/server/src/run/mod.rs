@@ -9,6 +9,7 @@
 //! - `fixtures`: the start order of CTest's fixtures and their users.
 //! - `bonds`: tests that run in one process.
 //! - `needs`: the slots and resources that tests take.
+//! - `waits`: what tests wait for, for users.
 //! - `neighbours`: tests that ran at the same time in the same program.
 //! - `attachments`: files attached to a run.
 //! - `resource_usage`: resource usage of the run's processes.
@@ -39,6 +40,7 @@ mod report_writer;
 mod resource_usage;
 mod synthesized;
 mod test_history;
+mod waits;
 
 pub use composed::{ComposedRun, ComposedRunEnd};
 pub use driver::RunOutcome;
@@ -52,3 +54,4 @@ pub(crate) use prepare::{plan_tests, prepare_planned_run};
 pub(crate) use report_writer::ReportFileWriter;
 pub use resource_usage::RunResourceUsage;
 pub(crate) use test_history::HistorySnapshot;
+pub use waits::{RunWait, RunWaitCause};

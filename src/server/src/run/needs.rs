@@ -14,12 +14,24 @@ use heeler_protocol::control::{
 /// Capacity of a resource that no configuration declares, such as a lock of CTest.
 const LOCK_CAPACITY: u32 = 1;
 
+/// Name of a resource, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ResourceName {
+    /// The resource has this name in the configuration, or in the traits of tests.
+    Named(String),
+    /// The memory of the machine.
+    Memory,
+    /// The limit of concurrent processes of the program with this index.
+    ProcessesOf(usize),
+}
+
 /// The resources of a run, numbered as its tests name them.
 #[derive(Debug, Default)]
 pub(super) struct ResourceIds {
     by_name: HashMap<String, ResourceId>,
     /// The memory of the machine, if tests need it.
     memory: Option<ResourceId>,
+    names: Vec<ResourceName>,
     capacities: Vec<u32>,
 }
 
@@ -56,7 +68,7 @@ impl ResourceIds {
     /// Adds the memory that a test needs, in the units of [`MemoryBudget`].
     pub(super) fn add_memory(&mut self, needs: &mut LeaseNeeds, units: u32) {
         let known = self.memory;
-        let memory = known.unwrap_or_else(|| self.add_unnamed(MemoryBudget::CAPACITY));
+        let memory = known.unwrap_or_else(|| self.insert(ResourceName::Memory, MemoryBudget::CAPACITY));
         self.memory = Some(memory);
         needs.resources.insert(memory, units);
     }
@@ -72,7 +84,7 @@ impl ResourceIds {
         let resource = match self.by_name.get(name) {
             Some(resource) => *resource,
             None => {
-                let added = self.add_unnamed(capacity);
+                let added = self.insert(ResourceName::Named(name.to_owned()), capacity);
                 self.by_name.insert(name.to_owned(), added);
                 added
             }
@@ -85,16 +97,17 @@ impl ResourceIds {
         *needed = amount.max(*needed);
     }
 
-    /// Adds a resource that no test names.
-    pub(super) fn add_unnamed(&mut self, capacity: u32) -> ResourceId {
+    /// Adds a resource that no test names yet.
+    pub(super) fn insert(&mut self, name: ResourceName, capacity: u32) -> ResourceId {
         let next = u32::try_from(self.capacities.len()).expect("there are fewer than 2^32 resources");
+        self.names.push(name);
         self.capacities.push(capacity);
         ResourceId(next)
     }
 
-    /// Returns the capacities in the order of the ids.
-    pub(super) fn into_capacities(self) -> Vec<u32> {
-        self.capacities
+    /// Returns the names and the capacities in the order of the ids.
+    pub(super) fn into_parts(self) -> (Vec<ResourceName>, Vec<u32>) {
+        (self.names, self.capacities)
     }
 }
 
@@ -149,7 +162,9 @@ mod tests {
             BTreeMap::from([(lock, 4), (ResourceId(2), 2)]),
             "the larger amount counts"
         );
-        assert_eq!(ids.into_capacities(), [4, 1, 2]);
+        let (names, capacities) = ids.into_parts();
+        assert_eq!(names, ["db", "file", "gpu"].map(|name| ResourceName::Named(name.to_owned())));
+        assert_eq!(capacities, [4, 1, 2]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::{
     configured_fixtures::{FixtureRole, FixtureTests},
     fixtures::add_prerequisites,
     groups::GroupList,
-    needs::expected_duration,
+    needs::{ResourceName, expected_duration},
     program_table::{ListingFacts, NeedyTest, PlannedProgram, PlannedPrograms, ProgramTable},
     test_history::HistorySnapshot,
 };
@@ -94,6 +94,8 @@ pub struct RunPlan {
     pub tests: Vec<SelectedTest>,
     /// Groups that contain the tests; each follows its parent.
     pub groups: Vec<TestGroup>,
+    /// Names of the resources in `model`.
+    pub(crate) resources: Vec<ResourceName>,
     /// Scheduling plan for the state machine.
     pub model: SchedulingPlan,
     /// Limits common to all tests. Each test's own timeout is stored with the test.
@@ -234,6 +236,7 @@ impl RunPlan {
             listings: programs.listings,
             model_programs: programs.model_programs,
             fixtures: programs.fixtures,
+            resources: programs.resources,
             tests,
             groups,
             model,

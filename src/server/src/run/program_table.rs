@@ -12,7 +12,7 @@ use heeler_config::TestSettings;
 use heeler_core::batching::{LeaseNeeds, ProcessTraits, ProgramCosts};
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::needs::ResourceIds;
+use super::needs::{ResourceIds, ResourceName};
 
 /// Facts from the listing of a program, besides its tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,7 +47,9 @@ pub(super) struct PlannedPrograms {
     pub(super) fixtures: Vec<Arc<[String]>>,
     /// Costs of the programs of the model.
     pub(super) costs: Vec<ProgramCosts>,
-    /// Capacities of the resources that the programs of the model need.
+    /// Names of the resources that the programs of the model need.
+    pub(super) resources: Vec<ResourceName>,
+    /// Capacities of these resources.
     pub(super) capacities: Vec<u32>,
 }
 
@@ -151,7 +153,7 @@ impl ProgramTable {
                 (0..self.costs.len()).filter(|place| self.model_programs[*place] == program).collect();
             let limit = own.iter().filter_map(|place| self.costs[*place].max_processes).min();
             let Some(limit) = limit.filter(|_| own.len() > 1) else { continue };
-            let processes = self.resources.add_unnamed(limit.get());
+            let processes = self.resources.insert(ResourceName::ProcessesOf(program), limit.get());
             for place in own {
                 self.costs[place].needs.resources.insert(processes, 1);
             }
@@ -164,8 +166,8 @@ impl ProgramTable {
             self.share_process_limits();
         }
         let Self { programs, listings, model_programs, fixtures, costs, resources, .. } = self;
-        let capacities = resources.into_capacities();
-        PlannedPrograms { programs, listings, model_programs, fixtures, costs, capacities }
+        let (resources, capacities) = resources.into_parts();
+        PlannedPrograms { programs, listings, model_programs, fixtures, costs, resources, capacities }
     }
 }
 

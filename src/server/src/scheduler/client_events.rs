@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::{DebuggeeLease, RequestNumber};
 use crate::discovery::Catalogue;
-use crate::run::{RunOutcome, RunPlan};
+use crate::run::{RunOutcome, RunPlan, RunWait};
 
 /// Capacity of a client's event queue.
 pub(super) const QUEUE_CAPACITY: usize = 1024;
@@ -49,6 +49,9 @@ pub enum ClientEvent {
     FinishRun(Vec<Bytes>),
     /// The run is over, and its completion has been sent.
     RunEnded { request: RequestNumber, plan: Box<RunPlan>, outcome: Box<RunOutcome> },
+    /// The tests of a run wait for other things than before: for resources, several slots, prerequisites.
+    /// Replaces the earlier event. Only for clients that receive updates as events.
+    Waits { request: RequestNumber, waits: Vec<RunWait> },
     /// A test waits for a debugger.
     DebuggeeWaiting(DebuggeeWaiting),
     /// A debugger has launched the test's process, so no decision is needed any more.
@@ -111,7 +114,7 @@ impl ClientEvents {
 
     /// Logs lines about one of the client's runs, or about none.
     pub(crate) fn log(&self, run: Option<&str>, mut lines: Vec<ClientLogLine>) {
-        if self.queue.capacity() <= RESERVED_CAPACITY {
+        if !self.has_room() {
             self.dropped_lines.fetch_add(lines.len() as u64, Ordering::Relaxed);
             return;
         }
@@ -133,6 +136,11 @@ impl ClientEvents {
                 updates.for_each(|updates| self.send(ClientEvent::Updates(updates)));
             }
         }
+    }
+
+    /// Returns whether an event that the client can do without fits into the queue.
+    pub(super) fn has_room(&self) -> bool {
+        self.queue.capacity() > RESERVED_CAPACITY
     }
 
     /// Sends an event. Nothing is sent if the client is gone.

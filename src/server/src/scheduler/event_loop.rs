@@ -295,6 +295,7 @@ impl Scheduler {
                 }
             }
             self.runs.report_debuggees(&self.clients);
+            self.runs.report_waits(&self.clients);
             let has_granted = self.grant_idle_workers().await;
             let has_ended = self.complete_runs();
             if !has_granted && !has_ended {

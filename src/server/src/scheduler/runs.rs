@@ -140,6 +140,18 @@ impl Runs {
         self.all.values_mut().for_each(|run| run.report_debuggees(clients));
     }
 
+    /// Reports what the tests of each run wait for to its client, after a change.
+    pub(super) fn report_waits(&mut self, clients: &Clients) {
+        for run in self.all.values_mut() {
+            let client = clients.get(run.client).filter(|client| client.events.has_room());
+            if let Some(client) = client
+                && let Some(waits) = run.driver.take_waits()
+            {
+                client.events.send(ClientEvent::Waits { request: run.request, waits });
+            }
+        }
+    }
+
     /// Removes a client's test that waits for a debugger. Returns whether it was waiting.
     pub(super) fn take_debuggee(&mut self, client: ClientId, debuggee: DebuggeeLease) -> bool {
         let mut own = self.all.values_mut().filter(|run| run.client == client);

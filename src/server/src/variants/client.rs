@@ -207,8 +207,9 @@ impl VariantClient {
                     self.events.push_back(VariantEvent::Warning(line.message));
                 }
             }
-            // Nothing else is listed or debugged here, and updates arrive as events.
+            // Nothing else is listed or debugged here, updates arrive as events, and waits are not shown.
             ClientEvent::Listed { .. }
+            | ClientEvent::Waits { .. }
             | ClientEvent::FinishRun(_)
             | ClientEvent::MachineWait(_)
             | ClientEvent::DebuggeeWaiting(_)

@@ -91,6 +91,19 @@ impl Simulation {
         }
     }
 
+    /// Checks that each waiting test has a reason if a slot is idle.
+    fn check_waits(&self) {
+        let leased: usize = self.busy.values().map(|lease| lease.batch.tests.len()).sum();
+        let waits = self.run.waits();
+        let explained: usize = waits.iter().map(|wait| wait.tests).sum();
+        let waiting = self.run.ledger().open_count() - leased;
+        if self.run.slots_taken() < Slots(self.plan.slots) {
+            assert_eq!(explained, waiting, "{waits:?} of {:?}", self.run);
+        } else {
+            assert!(explained <= waiting, "{waits:?} of {:?}", self.run);
+        }
+    }
+
     /// Grants all requested workers. A worker may have come in vain, because the batches before it changed
     /// what may start, but no worker is requested again and again.
     fn grant(&mut self) {
@@ -103,7 +116,11 @@ impl Simulation {
             let actions = self.run.handle(RunEvent::WorkerGranted(worker));
             self.execute(actions);
             let is_used = self.busy.len() > before;
-            assert_eq!(is_used, can_use_worker, "a worker is granted if it has work: {:?}", self.run);
+            // Without needs, the demand alone decides about grants.
+            let has_needs = self.plan.programs.iter().any(|one| one.needs != LeaseNeeds::default());
+            if has_needs || is_used {
+                assert_eq!(is_used, can_use_worker, "a worker is granted if it has work: {:?}", self.run);
+            }
             in_vain = if is_used { 0 } else { in_vain + 1 };
             assert!(in_vain <= self.plan.slots, "{:?}", self.run);
         }
@@ -135,9 +152,11 @@ impl Simulation {
     fn finish_all(&mut self, order: &[usize]) {
         let mut order = order.iter().copied().cycle();
         self.grant();
+        self.check_waits();
         while !self.busy.is_empty() {
             self.finish(order.next().unwrap());
             self.grant();
+            self.check_waits();
         }
         assert_eq!(self.run.ledger().open_count(), 0, "every test has a result: {:?}", self.run);
     }
@@ -218,6 +237,76 @@ fn heavy_test_waits_for_its_whole_weight_on_the_machine() {
     simulation.finish_all(&[0]);
 }
 
+fn wait(cause: WaitCause, tests: usize) -> WaitingTests {
+    WaitingTests { cause, tests }
+}
+
+#[test]
+fn waits_name_the_resource_or_the_slots_that_tests_lack() {
+    let (lock, wide) = (needs(1, &[(1, 1)], 0), needs(3, &[], 0));
+    let mut simulation = Simulation::new(plan(4, &[9, 1], vec![(lock, 5), (wide, 2)]));
+    simulation.grant();
+    let lack_both = [wait(WaitCause::Resource(ResourceId(1)), 4), wait(WaitCause::Slots(Slots(3)), 1)];
+    assert_eq!(simulation.run.waits(), lack_both);
+    simulation.finish(0);
+    simulation.grant();
+    assert_eq!(simulation.run.waits()[0].cause, WaitCause::Resource(ResourceId(1)));
+}
+
+#[test]
+fn tests_that_only_wait_for_a_free_slot_have_no_reason() {
+    let mut simulation = Simulation::new(plan(2, &[1], vec![(LeaseNeeds::default(), 9)]));
+    assert!(simulation.run.waits().is_empty(), "workers are on their way");
+    simulation.grant();
+    assert!(simulation.run.waits().is_empty());
+}
+
+#[test]
+fn waits_name_the_limit_of_processes_and_the_turn_of_others() {
+    let limited = plan(3, &[], vec![(LeaseNeeds::default(), 4)]);
+    let programs = vec![ProgramCosts { max_processes: NonZeroU32::new(1), ..ProgramCosts::default() }];
+    let mut simulation = Simulation::new(SchedulingPlan { programs, ..limited });
+    simulation.grant();
+    assert_eq!(simulation.run.waits(), [wait(WaitCause::Process(ProgramId(0)), 3)]);
+    // Two slots run tests without an end, until the test that takes both gets the ticket.
+    let programs = vec![(LeaseNeeds::default(), 20), (needs(2, &[], 0), 0)];
+    let mut simulation = Simulation::new(SchedulingPlan { is_open: true, ..plan(2, &[], programs) });
+    simulation.grant();
+    let heavy = ScheduledTest { program: ProgramId(1), is_isolated: true, ..plain_test() };
+    let actions = simulation.run.handle(RunEvent::TestsAdded(vec![heavy]));
+    simulation.execute(actions);
+    assert_eq!(simulation.run.waits(), [wait(WaitCause::Slots(Slots(2)), 1)]);
+    while simulation.busy.len() == 2 {
+        simulation.finish(0);
+        simulation.grant();
+    }
+    let left = 20 - simulation.started.len();
+    assert!(left > 10, "the ticket comes soon: {:?}", simulation.started);
+    let waits = [wait(WaitCause::Turn, left), wait(WaitCause::Slots(Slots(2)), 1)];
+    assert_eq!(simulation.run.waits(), waits);
+}
+
+#[test]
+fn waits_for_prerequisites_name_the_test_at_the_beginning_of_the_chain() {
+    let after = |test: u32| Prerequisite { test: TestId(test), must_succeed: false };
+    let lock = needs(1, &[(0, 1)], 0);
+    let mut chain = plan(4, &[1], vec![(LeaseNeeds::default(), 5), (lock, 0)]);
+    for (test, first) in [(1, 0), (2, 1), (3, 2)] {
+        chain.tests[test].prerequisites = vec![after(first)];
+    }
+    let mut simulation = Simulation::new(chain);
+    simulation.grant();
+    let expected = [wait(WaitCause::Prerequisite(TestId(0)), 3)];
+    assert_eq!(simulation.run.waits(), expected);
+    // A run gets no share that it can't use. The rest is idle only if no other run uses it.
+    let _actions = simulation.run.handle(RunEvent::SlotShare(Slots(2)));
+    assert!(simulation.run.waits().is_empty());
+    let _actions = simulation.run.handle(RunEvent::SpareSlots(Slots(2)));
+    assert_eq!(simulation.run.waits(), expected);
+    simulation.finish_all(&[0]);
+    assert!(simulation.run.waits().is_empty());
+}
+
 fn any_needs(resources: u32) -> impl Strategy<Value = LeaseNeeds> {
     let amounts = proptest::collection::vec((0..resources, 1_u32..4), 0..3);
     (1_usize..6, amounts, -1_i32..2).prop_map(|(weight, amounts, priority)| needs(weight, &amounts, priority))
@@ -235,9 +324,18 @@ proptest! {
         programs in proptest::collection::vec((any_needs(3), 1_usize..8), 1..8),
         order in proptest::collection::vec(0_usize..8, 1..20),
         is_isolated in any::<bool>(),
+        edges in proptest::collection::vec((0_usize..40, 0_usize..40), 0..20),
     ) {
         let mut plan = plan(slots, &capacities, programs);
         plan.tests.iter_mut().for_each(|test| test.is_isolated = is_isolated);
+        let count = plan.tests.len();
+        for (one, other) in edges.into_iter().map(|(one, other)| (one % count, other % count)) {
+            // Each edge leads to an earlier test, so there is no circle.
+            let prerequisite = Prerequisite { test: TestId(one.min(other).try_into().unwrap()), must_succeed: true };
+            if one != other {
+                plan.tests[one.max(other)].prerequisites.push(prerequisite);
+            }
+        }
         Simulation::new(plan).finish_all(&order);
     }
 

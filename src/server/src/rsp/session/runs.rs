@@ -402,9 +402,10 @@ impl SuiteRuns {
             ClientEvent::RunEnded { request, plan, outcome } => {
                 self.on_run_ended(place, request, &plan, &outcome)
             }
-            // Updates arrive typed, and no run is a debug run.
+            // Updates arrive typed, the protocol has no waits, and no run is a debug run.
             ClientEvent::FinishRun(_)
             | ClientEvent::MachineWait(_)
+            | ClientEvent::Waits { .. }
             | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::DebuggeeGone(_) => Vec::new(),

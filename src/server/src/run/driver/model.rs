@@ -31,6 +31,8 @@ pub(crate) struct RunModel {
     slots: SlotGrant,
     /// Number of leases granted so far.
     leases_granted: u64,
+    /// Number of events handled so far.
+    events: u64,
 }
 
 impl RunModel {
@@ -41,7 +43,7 @@ impl RunModel {
         let mut actions: VecDeque<_> = state.handle(RunEvent::SlotShare(Slots::NONE)).into();
         actions.extend(state.begin());
         let slots = SlotGrant { share: Slots::NONE, spare: Slots::NONE, available: None, batch_limit };
-        Self { state, actions, slots, leases_granted: 0 }
+        Self { state, actions, slots, leases_granted: 0, events: 1 }
     }
 
     /// Returns the state machine for queries.
@@ -50,7 +52,13 @@ impl RunModel {
     }
 
     pub(super) fn apply(&mut self, event: RunEvent) {
+        self.events += 1;
         self.actions.extend(self.state.handle(event));
+    }
+
+    /// Returns the number of events handled so far.
+    pub(super) fn events(&self) -> u64 {
+        self.events
     }
 
     /// Passes changes of the slots to the state machine.

@@ -76,6 +76,11 @@ impl RequestedRun {
         WorkerUser::Run(self.client.key.clone())
     }
 
+    /// Returns whether the client gets its updates as Heeler's own types.
+    pub(super) fn has_typed_updates(&self) -> bool {
+        self.client.route.encoding == UpdateEncoding::Typed
+    }
+
     pub(super) fn has_callback(&self) -> bool {
         self.client.route.callback.is_some()
     }
