@@ -4,6 +4,7 @@
 //! - [`RunSummary`]: a run's tests by uid, in their latest state; [`TestReport`] is one test.
 //! - [`DetailSource`]: reads texts of results that a summary does not keep.
 //! - [`sanitise`]: sanitises foreign text.
+//! - [`RunExplanation`]: why a run took as long as it did.
 //! - [`RunEventLine`]: a line of a run's event stream.
 //! - `mutation`: reports of mutation testing.
 //! - [`workflow_command`]: escapes text in workflow commands of GitHub Actions.
@@ -12,6 +13,7 @@
 
 mod ctrf;
 mod details;
+mod explanation;
 mod junit;
 mod junit_parts;
 mod report_format;
@@ -30,6 +32,10 @@ pub mod sanitise;
 pub mod workflow_command;
 
 pub use details::{DetailLoadError, DetailSource, ReportContent, UnavailableDetails};
+pub use explanation::{
+    BoundReason, Loss, LossReason, MeasuredNeeds, MeasuredProcess, MeasuredResource, MeasuredRun,
+    MeasuredTest, RunExplanation, TimedTest, explain_run,
+};
 pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };
