@@ -137,6 +137,7 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
                 weight: None,
                 is_isolated: false,
                 retries: heeler_core::RetryPolicy::immediate(0),
+                bond: None,
                 selection_bytes: 10,
                 is_unrunnable: false,
                 prerequisites: Vec::new(),

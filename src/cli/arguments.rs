@@ -246,6 +246,10 @@ pub(crate) struct RunArguments {
         help_heading = "Reporting"
     )]
     pub format: RunFormat,
+    /// After the summary, explain the duration of the run: the least possible duration, and the time lost
+    /// to builds, starts of processes, waiting tests and idle slots.
+    #[arg(long = "explain", conflicts_with_all = ["is_no_run", "debugger"], help_heading = "Reporting")]
+    pub is_explained: bool,
     #[command(flatten)]
     pub reporting: ReportingArguments,
     #[command(flatten)]
@@ -318,6 +322,9 @@ pub(crate) struct ReportArguments {
     /// Format of the report: human, or json (one JSON object per line, as printed by heeler run).
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Reporting")]
     pub format: RunFormat,
+    /// After the summary, explain the duration of the run, like heeler run --explain.
+    #[arg(long = "explain", conflicts_with = "shards", help_heading = "Reporting")]
+    pub is_explained: bool,
     #[command(flatten)]
     pub report_files: ReportFileArguments,
     #[command(flatten)]

@@ -40,6 +40,8 @@ pub(super) struct LocalRun<'a> {
     pub(super) is_debugged: bool,
     /// Partition that the tests belong to.
     pub(super) shard: Option<RunShard>,
+    /// Time since the start of the command: builds and listings.
+    pub(super) preparation: Duration,
 }
 
 /// A client of a scheduler, and the scheduler's task. Dropping it ends all processes.
@@ -114,12 +116,12 @@ impl LocalClient {
         &mut self,
         run: LocalRun<'_>,
     ) -> Result<(RequestNumber, Vec<String>), CommandError> {
-        let LocalRun { run_id, catalogue, tests, is_debugged, shard } = run;
+        let LocalRun { run_id, catalogue, tests, is_debugged, shard, preparation } = run;
         let uids = tests.iter().map(|test| catalogue.uid(*test).to_owned()).collect();
         let selection = TestSelection { uids: Some(uids), filter: None };
         let request =
             RunRequest { run_id, selection: &selection, is_debugged, has_attachments_stream: false };
-        let provenance = Provenance { shard, ..self.provenance.clone() };
+        let provenance = Provenance { shard, preparation, ..self.provenance.clone() };
         let context = PlanContext { catalogue, settings: &self.settings, provenance: &provenance };
         let PreparedRun { plan, warnings } =
             prepare_run(&request, &context).map_err(CommandError::RunDirectory)?;

@@ -19,7 +19,7 @@ use super::{
     run_view::display_options,
 };
 use heeler_config::{ResolvedSettings, StatusLevel};
-use heeler_report::{ReportContent, ReportRequest, ReportRunInfo, TestReport};
+use heeler_report::{ReportContent, ReportRequest, ReportRunInfo, RunExplanation, TestReport, explain_run};
 use heeler_run_store::{
     self, EarlierRun, RecordedDetails, RecordedRun, ShardRun, check_shards, summarise_shards,
 };
@@ -157,7 +157,7 @@ fn print_shards(
     for shard in shards {
         display.show_results(shard.run.reports(), now);
     }
-    end_display(display, content);
+    end_display(display, content, None);
 }
 
 /// Returns the display of ended runs, which need no live view.
@@ -199,12 +199,13 @@ fn print_report(
     for loss in &story.losses {
         display.log(LogLevel::Error, loss);
     }
-    end_display(display, content);
+    let explanation = arguments.is_explained.then(|| explain_run(&story.measured()));
+    end_display(display, content, explanation);
 }
 
-fn end_display(mut display: RunDisplay, content: &ReportContent<'_>) {
+fn end_display(mut display: RunDisplay, content: &ReportContent<'_>, explanation: Option<RunExplanation>) {
     display.print_final_outputs(content, Instant::now());
-    let end = SummaryExtras { duration: content.info.duration, ..SummaryExtras::default() };
+    let end = SummaryExtras { duration: content.info.duration, explanation, ..SummaryExtras::default() };
     // A closed pipe (`heeler report latest | head`) is not an error.
     let _closed = display.end(content.summary, &end);
 }

@@ -14,7 +14,8 @@ use heeler_config::ResolvedSettings;
 use heeler_core::error_chain;
 use heeler_protocol::mtp::LogLevel;
 use heeler_report::{
-    DetailSource, PassedOutputs, ReportContent, ReportRequest, ReportRunInfo, RunSummary, UnavailableDetails,
+    DetailSource, PassedOutputs, ReportContent, ReportRequest, ReportRunInfo, RunExplanation, RunSummary,
+    UnavailableDetails, explain_run,
 };
 use heeler_run_store::{RecordedDetails, RecordedRun, ReportFileError, RunTimes};
 
@@ -86,6 +87,12 @@ impl ReportJob {
     /// Returns the duration of the run.
     pub(super) fn duration(&self) -> Duration {
         self.times.duration
+    }
+
+    /// Explains the duration of the run from its record. Returns the reason if that can't be read.
+    pub(super) fn explain(&self) -> Result<RunExplanation, String> {
+        let recorded = self.recorded.get_or_init(|| self.read_recorded());
+        recorded.as_ref().map(|run| explain_run(&run.measured())).map_err(Clone::clone)
     }
 
     /// Prints the final outputs, and writes the reports. The user may interrupt the writing.

@@ -208,5 +208,5 @@ pub(super) fn provenance(sources: &NamedSources, rerun: Option<&RerunPlan>) -> P
         continues: rerun.map(|rerun| rerun.run.clone()),
     };
     let inherited_rerun_set = rerun.map(|rerun| rerun.rerun_set.clone()).unwrap_or_default();
-    Provenance { origin, inherited_rerun_set, shard: None }
+    Provenance { origin, inherited_rerun_set, ..Provenance::default() }
 }

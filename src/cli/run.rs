@@ -53,6 +53,7 @@ async fn run_tests(
     events_out: Option<&mut RunEventPrinter>,
 ) -> Result<CliExitCode, CommandError> {
     // Load the settings.
+    let began = Instant::now();
     let config = super::configuration::load_config(arguments.general.config_file.as_deref())?;
     let mut settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
@@ -116,6 +117,8 @@ async fn run_tests(
         is_debugged: arguments.debugger.is_some(),
         run_id,
         is_no_run: arguments.is_no_run,
+        is_explained: arguments.is_explained,
+        began,
         has_no_doctests: arguments.programs.cargo_targets.has_no_doctests,
         rerun,
         reports,
@@ -202,6 +205,10 @@ struct RunCommand<'a, 'e> {
     run_id: String,
     /// `--no-run`: count the selected tests instead of running them.
     is_no_run: bool,
+    /// `--explain`: explain the duration of the run.
+    is_explained: bool,
+    /// When the command began.
+    began: Instant,
     /// Whether `--no-doc` is given.
     has_no_doctests: bool,
     rerun: Option<RerunPlan>,
@@ -253,7 +260,8 @@ impl RunCommand<'_, '_> {
         let start_utc = heeler_run_store::wall_clock().to_string();
         let began = Instant::now();
         let is_debugged = self.is_debugged;
-        let run = LocalRun { run_id: &run_id, catalogue, tests: &chosen, is_debugged, shard };
+        let preparation = self.began.elapsed();
+        let run = LocalRun { run_id: &run_id, catalogue, tests: &chosen, is_debugged, shard, preparation };
         let Answer::Ended(outcome) = self.view.run(run).await? else {
             let tests: Vec<_> = chosen.into_iter().filter(|test| !is_unlisted_program(test)).collect();
             self.view.output.interrupt(catalogue, &tests);
@@ -338,7 +346,16 @@ impl RunCommand<'_, '_> {
         }
         let (settings, reports) = (self.settings, self.reports.clone());
         let commands = self.further_commands();
-        let run = EndedRun { settings, reports, run_id, times: seen, problems, is_cancelled, commands };
+        let run = EndedRun {
+            settings,
+            reports,
+            run_id,
+            times: seen,
+            problems,
+            is_cancelled,
+            commands,
+            is_explained: self.is_explained,
+        };
         self.view.output.finish(run).await
     }
 }

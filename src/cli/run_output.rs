@@ -59,6 +59,8 @@ pub(super) struct EndedRun<'a> {
     pub(super) is_cancelled: bool,
     /// Commands that show or run what a brief display omits.
     pub(super) commands: Vec<String>,
+    /// Whether to explain the duration of the run.
+    pub(super) is_explained: bool,
 }
 
 /// Runs a command, with an event stream if its format requests one.
@@ -241,18 +243,25 @@ impl<'a> RunOutput<'a> {
         &mut self,
         run: EndedRun<'_>,
     ) -> Result<Option<Arc<RunSummary>>, CommandError> {
-        let EndedRun { settings, reports, run_id, times, problems, is_cancelled, commands } = run;
+        let EndedRun { settings, reports, run_id, times, mut problems, is_cancelled, commands, is_explained } =
+            run;
         let summary = Arc::new(std::mem::take(&mut self.summary));
         let job = ReportJob::new(settings, reports, run_id, Arc::clone(&summary), times);
         let duration = job.duration();
         if let Some(events) = &mut self.events {
             events.set_totals(&summary, duration);
         }
+        let explanation = is_explained.then(|| job.explain()).transpose();
+        let explanation = explanation.unwrap_or_else(|reason| {
+            problems.push(format!("the duration can't be explained: {reason}"));
+            None
+        });
         let WrittenReports { files, failed, is_left } =
             job.finish(&mut self.display, &mut self.user.signals).await;
         // At the status level `all`, list the slowest and largest tests even if their values are small.
         let slowest = (settings.run.status_level == Some(StatusLevel::All)).then_some(3);
-        let extras = SummaryExtras { duration, slowest, problems, files, commands, is_cancelled };
+        let extras =
+            SummaryExtras { duration, slowest, problems, files, commands, explanation, is_cancelled };
         if let Err(error) = append_step_summary(&summary, &extras, settings) {
             self.warn(&format!("failed to write the job summary ($GITHUB_STEP_SUMMARY): {error}"));
         }

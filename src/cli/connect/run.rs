@@ -180,6 +180,7 @@ impl ConnectRun<'_> {
             problems: Vec::new(),
             is_cancelled,
             commands: Vec::new(),
+            is_explained: false,
         };
         let summary = output.finish(run).await?;
         let exit = summary

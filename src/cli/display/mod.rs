@@ -13,6 +13,7 @@
 mod options;
 mod style;
 
+mod explanation;
 mod format;
 mod github;
 mod listed_programs;

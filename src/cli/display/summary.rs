@@ -1,9 +1,10 @@
 //! Summary at the end of a run: slowest, flaky, leaky, not-run and failed tests, then the counts and the
-//! verdict. The most important line comes last, next to the shell's prompt.
+//! verdict. The most important line comes last, next to the shell's prompt. Only an explanation follows it.
 
 use std::time::Duration;
 
 use super::{
+    explanation::explanation_lines,
     format::{self, NAME_COLUMNS, count_of, grouped_number},
     same_failures,
     style::{LABEL_COLUMNS, Style, StyledLine},
@@ -12,7 +13,7 @@ use super::{
 use heeler_config::FinalStatusLevel;
 use heeler_core::{Outcome, describe::without_earlier_attempts};
 use heeler_protocol::mtp::FailureInfo;
-use heeler_report::{MemoryPeak, RunSummary, RunVerdict, StepCounts, TestReport, sanitise};
+use heeler_report::{MemoryPeak, RunExplanation, RunSummary, RunVerdict, StepCounts, TestReport, sanitise};
 
 /// Data for the end of a run that the summary does not contain.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,8 @@ pub(crate) struct SummaryExtras {
     pub files: Vec<(String, String)>,
     /// Commands that show or run what a brief display omits.
     pub commands: Vec<String>,
+    /// Why the run took as long as it did, if requested.
+    pub explanation: Option<RunExplanation>,
     /// Whether the user cancelled the run. A cancelled run has not passed, regardless of its results.
     pub is_cancelled: bool,
 }
@@ -90,6 +93,7 @@ pub(super) fn summary_lines(
     lines.extend(steps_line(summary.steps()).into_iter().flat_map(|line| manner.wrapped(line)));
     push_missing_results(&mut lines, summary);
     lines.push(verdict_line(summary, end));
+    lines.extend(end.explanation.iter().flat_map(|one| explanation_lines(one, manner)));
     lines
 }
 

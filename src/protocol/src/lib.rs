@@ -24,6 +24,7 @@ pub mod fork_server;
 pub mod frame;
 pub mod journal;
 pub mod manifest;
+mod manifest_schedule;
 pub mod mcp;
 #[warn(missing_docs)]
 pub mod mtp;

@@ -14,6 +14,10 @@ use crate::{
     mtp::{GroupDescription, NodeDescription, RunShard},
 };
 
+pub use crate::manifest_schedule::{
+    ManifestNeeds, ManifestPrerequisites, ManifestResource, ManifestSchedule,
+};
+
 /// File name of the manifest in the run's directory.
 pub const MANIFEST_FILE_NAME: &str = "manifest.jsonl";
 /// Lock file next to the manifest, held by the coordinator while the run is in progress.
@@ -114,6 +118,9 @@ pub struct ManifestPlan {
     /// Rerun set of the continued run, even for tests that are not selected this time.
     #[serde(default)]
     pub earlier_rerun_set: RerunSet,
+    /// What limits the order and the concurrency of the tests; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Box<ManifestSchedule>>,
 }
 
 impl ManifestPlan {
@@ -370,9 +377,22 @@ mod tests {
         };
         let left_before = RerunSet { failed: vec!["s::c".into()], not_run: vec![] };
         let programs = vec![ManifestProgram { suite: "s".into(), path: "/bin/s".into() }];
+        let needs = ManifestNeeds { weight: 2, resources: vec![(0, 1)], tests: vec![0] };
+        let schedule = ManifestSchedule {
+            slots: 4,
+            resources: vec![ManifestResource { name: "db".into(), capacity: 1 }],
+            needs: vec![needs],
+            ..ManifestSchedule::default()
+        };
         Manifest {
             head,
-            plan: ManifestPlan { programs, tests: vec![test], groups, earlier_rerun_set: left_before },
+            plan: ManifestPlan {
+                programs,
+                tests: vec![test],
+                groups,
+                earlier_rerun_set: left_before,
+                schedule: Some(Box::new(schedule)),
+            },
         }
     }
 

@@ -10,12 +10,14 @@
 //! - `recorded_run`: a recorded run, read from its journals.
 //! - `scanned_journal`: one of its journals, without outputs.
 //! - `recorded_details`: reads the outputs again, one result at a time.
+//! - `measured_run`: its measured times.
 //! - `report_files`: writes report files.
 //! - `shards`: the runs of all partitions of one selection.
 //! - `rerun_set`: tests of a run to rerun.
 
 pub mod history;
 mod index;
+mod measured_run;
 mod recorded_details;
 mod recorded_run;
 mod report_files;

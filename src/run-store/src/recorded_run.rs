@@ -78,8 +78,16 @@ impl RecordedResult {
 pub struct RecordedTestResult {
     pub test: TestId,
     pub outcome: Outcome,
+    /// Start of the last attempt in milliseconds since 1970; `None` for a test that never started.
+    pub(super) started_ms: Option<u64>,
     /// Time of the test's end in milliseconds since 1970; `None` if unknown.
     pub ended_ms: Option<u64>,
+    pub(super) duration: Option<Duration>,
+    /// Duration of all attempts before the last one together.
+    pub(super) earlier_attempts: Duration,
+    /// Index of the process that ran the test: among the processes of its journal while that is read, then of
+    /// the run.
+    pub(super) process: Option<usize>,
     pub(super) content: ResultContent,
 }
 
@@ -97,8 +105,17 @@ pub(super) enum ResultContent {
 impl RecordedTestResult {
     /// Creates a result that is kept in memory.
     pub(super) fn kept(test: TestId, result: TestResult) -> Self {
-        let (outcome, ended_ms) = (result.outcome, ended_at_ms(&result));
-        Self { test, outcome, ended_ms, content: ResultContent::Kept(Box::new(result)) }
+        let earlier_us = result.attempts.iter().map(|attempt| attempt.duration_us).sum();
+        Self {
+            test,
+            outcome: result.outcome,
+            started_ms: result.started_ms,
+            ended_ms: ended_at_ms(&result),
+            duration: result.duration_us.map(Duration::from_micros),
+            earlier_attempts: Duration::from_micros(earlier_us),
+            process: None,
+            content: ResultContent::Kept(Box::new(result)),
+        }
     }
 }
 
@@ -214,12 +231,15 @@ fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: V
     // Merge the journals by time.
     let mut end = None;
     let mut results: Vec<TimedResult> = Vec::new();
-    let (mut processes, mut journal_paths) = (Vec::new(), Vec::new());
+    let (mut processes, mut journal_paths): (Vec<RecordedProcess>, _) = (Vec::new(), Vec::new());
     for journal in journals {
         // Records of one worker are in order regardless of their times, because a retry has the start time
         // of its first attempt. Synthesized results come last, in their own order.
         let mut last_ms = if journal.file.worker.is_some() { 0 } else { u64::MAX };
-        for result in journal.results {
+        for mut result in journal.results {
+            if let RecordedResult::Test(RecordedTestResult { process: Some(process), .. }) = &mut result {
+                *process += processes.len();
+            }
             last_ms = last_ms.max(result.ended_ms().unwrap_or(0));
             results.push(TimedResult { ended_ms: last_ms, result });
         }

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use super::{RunOwnership, run_mark::read_ownership};
@@ -35,6 +36,8 @@ pub struct Provenance {
     pub inherited_rerun_set: RerunSet,
     /// Partition of a larger selection that this run executes.
     pub shard: Option<RunShard>,
+    /// Time from the start of the command to the start of the run: builds and listings. Zero if unknown.
+    pub preparation: Duration,
 }
 
 /// Format of the start time in a run directory's name; the first characters of the run's id follow.

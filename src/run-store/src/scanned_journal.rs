@@ -83,7 +83,9 @@ impl ScannedJournal {
 
     /// Returns a result, kept in memory if small.
     fn result(&self, test: TestId, result: TestResult, place: RecordPlace) -> RecordedTestResult {
-        let recorded = RecordedTestResult::kept(test, result);
+        // A worker runs one process at a time, and settles its tests before it starts the next one.
+        let process = self.processes.len().checked_sub(1);
+        let recorded = RecordedTestResult { process, ..RecordedTestResult::kept(test, result) };
         if place.length <= KEPT_RECORD_BYTES {
             return recorded;
         }

@@ -70,8 +70,13 @@ fn costly_tests_start_first() {
         )
     };
     world.write("CTestTestfile.cmake", &[test("cheap", 1), test("dear", 30), test("fair", 5)].concat());
+    let order = "dear\nfair\ncheap\n";
     world.run(&["run", ".", "-j1", "--no-history"]).assert_code(0);
-    assert_eq!(world.read("order"), "dear\nfair\ncheap\n");
+    assert_eq!(world.read("order"), order);
+    std::fs::remove_file(world.path("order")).unwrap();
+    // With one job, CTest keeps the order of the file. With two, the cheap test begins after another one's end.
+    succeed(&mut world.command(Command::new("ctest"), &["-j2"]), "is ctest there?");
+    assert!(!world.read("order").starts_with("cheap\n"));
 }
 
 #[test]
@@ -186,4 +191,108 @@ fn terminal_names_what_tests_wait_for_while_slots_are_idle() {
     world.write("migrated", "");
     assert!(run.ends_well());
     assert!(run.text().contains("5 passed"));
+}
+
+/// Returns a duration such as `0.123s` in milliseconds.
+fn milliseconds(text: &str) -> Option<i64> {
+    let (seconds, rest) = text.strip_suffix('s')?.split_once('.')?;
+    Some(seconds.trim_start_matches('-').parse::<i64>().ok()? * 1000 + rest.parse::<i64>().ok()?)
+}
+
+#[test]
+fn explanation_names_what_was_lost_and_adds_up() {
+    let world = TestWorld::new();
+    let test = |name: &str, seconds: &str, properties: &str| {
+        format!(
+            "add_test({name} \"sleep\" \"{seconds}\")\nset_tests_properties({name} PROPERTIES {properties})\n"
+        )
+    };
+    let tests = [
+        test("server", "0.2", "FIXTURES_SETUP server"),
+        test("client", "0.05", "FIXTURES_REQUIRED server"),
+        test("import", "0.3", "RESOURCE_LOCK database"),
+        test("export", "0.3", "RESOURCE_LOCK database"),
+    ];
+    world.write("CTestTestfile.cmake", &tests.concat());
+    let ran = world.run(&["run", ".", "-j4", "--explain"]).assert_code(0);
+    let begin = ran.stdout.find("        Took").unwrap_or_else(|| panic!("{}", ran.stdout));
+    let explained = &ran.stdout[begin..];
+    for part in ["on 4 slots", "At least", "waiting for database; longest: ", "build and listing"] {
+        assert!(explained.contains(part), "{part}: {explained}");
+    }
+    assert!(explained.contains("Chain") && explained.contains("server"), "{explained}");
+    // Losses and the least possible duration add up; each printed number is rounded down.
+    let lines = explained.lines().take_while(|line| !line.contains("Chain"));
+    let times: Vec<i64> = lines.filter_map(|line| line.split_whitespace().find_map(milliseconds)).collect();
+    let [took, rest @ ..] = times.as_slice() else { panic!("{explained}") };
+    assert!((took - rest.iter().sum::<i64>()).abs() <= 15, "{explained}");
+    let report = world.run(&["report", "latest", "--explain"]).assert_code(0);
+    assert!(report.stdout.contains(explained.trim_end()), "{}", report.stdout);
+    world.run(&["run", ".", "--no-run", "--explain"]).assert_code(5);
+}
+
+#[test]
+fn group_of_two_runs_two_tests_at_a_time() {
+    let world = TestWorld::new();
+    // Tests come in pairs: each waits until a second one runs, and fails if it sees a third one.
+    let member = "#!/bin/sh\nmkdir in-$$ || exit 1\n\
+                  until test $(ls -d in-* | wc -l) -ge 2 -o -e met; do sleep 0.02; done\n\
+                  touch met\nn=$(ls -d in-* | wc -l)\nsleep 0.1\nrmdir in-$$\ntest $n -le 2\n";
+    for number in 0..6 {
+        world.write_program(&format!("member-test-{number}"), member);
+    }
+    world.write(
+        "heeler.toml",
+        "[[resource]]\nname = \"group\"\ncapacity = 2\n\
+         [[suite]]\nname = \"scripts\"\npattern = [\"member-test-*\"]\nuses = [\"group=1\"]\n",
+    );
+    world.run(&["run", "-j6", "--no-history"]).assert_code(0).assert_stdout("6 passed");
+}
+
+#[test]
+fn readers_share_a_resource_and_a_writer_has_it_alone() {
+    let world = TestWorld::new();
+    // Each reader waits until the other one runs, so both must run at the same time.
+    let reader = |own: &str, other: &str| {
+        format!(
+            "#!/bin/sh\ntest -e writing && exit 1\ntouch reading-{own}\n\
+             until test -e reading-{other} -o -e read-{other}; do sleep 0.02; done\n\
+             touch read-{own}; rm reading-{own}\n"
+        )
+    };
+    world.write_program("read-1", &reader("a", "b"));
+    world.write_program("read-2", &reader("b", "a"));
+    let writer =
+        "#!/bin/sh\ntouch writing\nls reading-* && exit 1\nsleep 0.1\nls reading-* && exit 1\nrm writing\n";
+    world.write_program("write-1", writer);
+    world.write_program("write-2", &format!("{writer}exit 0\n"));
+    world.write(
+        "heeler.toml",
+        "[[resource]]\nname = \"table\"\ncapacity = 9\n\
+         [[suite]]\nname = \"scripts\"\npattern = [\"read-?\", \"write-?\"]\nuses = [\"table\"]\n\
+         [[profile.default.override]]\nfilter = \"test(read)\"\nuses = [\"table:read\"]\n",
+    );
+    world.run(&["run", "-j4", "--no-history"]).assert_code(0).assert_stdout("4 passed");
+}
+
+#[test]
+fn amounts_of_a_resource_and_a_weight_beyond_the_slots_hold() {
+    let world = TestWorld::new();
+    // Two tests with two of three units exclude each other. One unit is left for the third test, which waits
+    // for one of them to run.
+    let pair = "#!/bin/sh\nmkdir pair || exit 1\ntouch a-pair\nsleep 0.1\nrmdir pair\n";
+    world.write_program("pair-1", pair);
+    world.write_program("pair-2", pair);
+    world.write_program("single", "#!/bin/sh\nuntil test -e a-pair; do sleep 0.02; done\n");
+    // The last test runs alone, although it uses no resource.
+    world.write_program("exclusive", "#!/bin/sh\nsleep 0.1\ntest ! -e pair\n");
+    world.write(
+        "heeler.toml",
+        "[[resource]]\nname = \"gpu\"\ncapacity = 3\n\
+         [[suite]]\nname = \"scripts\"\npattern = [\"pair-?\", \"single\", \"exclusive\"]\n\
+         [[profile.default.override]]\nfilter = \"test(pair)\"\nuses = [\"gpu=2\"]\n\
+         [[profile.default.override]]\nfilter = \"test(single)\"\nuses = [\"gpu=1\"]\n\
+         [[profile.default.override]]\nfilter = \"test(exclusive)\"\nweight = 9999\n",
+    );
+    world.run(&["run", "-j4", "--no-history"]).assert_code(0).assert_stdout("4 passed");
 }

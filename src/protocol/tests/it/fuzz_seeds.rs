@@ -59,6 +59,7 @@ fn seeds_of_manifests_are_of_this_version() {
         tests: vec![test],
         groups: Vec::new(),
         earlier_rerun_set: RerunSet { failed: vec!["s::b".into()], not_run: Vec::new() },
+        schedule: None,
     };
     let whole = Manifest { head, plan }.to_bytes();
     let head = 1 + whole.iter().position(|byte| *byte == b'\n').unwrap();

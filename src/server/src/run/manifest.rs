@@ -19,7 +19,7 @@ use heeler_protocol::{
 };
 use heeler_sys::dirs::write_file_atomically;
 
-use super::{RunOutcome, RunPlan, SelectedTest};
+use super::{RunOutcome, RunPlan, SelectedTest, schedule::manifest_schedule};
 
 /// Writes the manifest of a run that begins now.
 pub(super) fn write_manifest(plan: &RunPlan) -> io::Result<()> {
@@ -47,6 +47,7 @@ pub(super) fn manifest_plan(plan: &RunPlan) -> ManifestPlan {
         tests: plan.tests.iter().map(manifest_test).collect(),
         groups: plan.groups.clone(),
         earlier_rerun_set: plan.provenance.inherited_rerun_set.clone(),
+        schedule: Some(Box::new(manifest_schedule(plan))),
     }
 }
 

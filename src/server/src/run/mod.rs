@@ -17,6 +17,7 @@
 //! - `groups`: groups of the run, of a lease, and of a finish request.
 //! - `client_log`: messages for the client's log.
 //! - `manifest`: plan and result of the run on disk, for processes that outlive the coordinator.
+//! - `schedule`: the schedule in the manifest.
 //! - `synthesized`: results that no worker reported.
 //! - `test_history`: results of earlier runs.
 //! - `report_writer`: writes the report files of completed runs.
@@ -38,6 +39,7 @@ mod prepare;
 mod program_table;
 mod report_writer;
 mod resource_usage;
+mod schedule;
 mod synthesized;
 mod test_history;
 mod waits;
