@@ -366,7 +366,8 @@ impl TestQueue {
             return None;
         }
         let has_room = |program| self.room_for(program, loads) > 0;
-        Some(self.start_rules.startable(&self.waiting_programs(), loads, has_room))
+        let work = |program| waiting_work(self, program);
+        Some(self.start_rules.startable(&self.waiting_programs(), loads, has_room, work))
     }
 
     fn may_start(
@@ -554,6 +555,14 @@ impl TestQueue {
     fn program(&mut self, program: ProgramId) -> &mut ProgramQueue {
         self.programs.get_mut(&program).expect("every program of the plan has a queue")
     }
+}
+
+/// Returns the time that the waiting tests of a program take, without the rests of dead processes.
+fn waiting_work(queue: &TestQueue, program: ProgramId) -> Duration {
+    let chunked = queue.programs.get(&program).filter(|one| !one.waiting.is_empty());
+    let chunked = chunked.map(|one| one.remaining_work(queue.known_median)).unwrap_or_default();
+    let single = queue.isolated.work_of(program).saturating_add(queue.long.work_of(program));
+    chunked.saturating_add(single)
 }
 
 fn sum(durations: impl Iterator<Item = Duration>) -> Duration {

@@ -13,13 +13,19 @@ use crate::{ProgramId, TestId};
 pub(super) struct SingleTests {
     /// No set is empty.
     by_program: BTreeMap<ProgramId, BTreeSet<(Reverse<Duration>, TestId)>>,
+    /// Sum of the durations of each program's tests.
+    work: BTreeMap<ProgramId, Duration>,
     count: usize,
 }
 
 impl SingleTests {
     pub(super) fn insert(&mut self, program: ProgramId, test: TestId, duration: Duration) {
         let is_new = self.by_program.entry(program).or_default().insert((Reverse(duration), test));
-        self.count += usize::from(is_new);
+        if is_new {
+            self.count += 1;
+            let work = self.work.entry(program).or_default();
+            *work = work.saturating_add(duration);
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -43,6 +49,11 @@ impl SingleTests {
         self.by_program.get(&program).map_or(0, BTreeSet::len)
     }
 
+    /// Returns the time that the tests of a program take.
+    pub(super) fn work_of(&self, program: ProgramId) -> Duration {
+        self.work.get(&program).copied().unwrap_or_default()
+    }
+
     /// Returns the accepted program with the longest test.
     pub(super) fn program_of_longest(&self, is_accepted: impl Fn(ProgramId) -> bool) -> Option<ProgramId> {
         let accepted = self.by_program.iter().filter(|(program, _)| is_accepted(**program));
@@ -52,9 +63,12 @@ impl SingleTests {
     /// Removes and returns the longest test of a program.
     pub(super) fn take_longest(&mut self, program: ProgramId) -> Option<TestId> {
         let tests = self.by_program.get_mut(&program)?;
-        let (_, test) = tests.pop_first()?;
+        let (Reverse(duration), test) = tests.pop_first()?;
         if tests.is_empty() {
             self.by_program.remove(&program);
+            self.work.remove(&program);
+        } else if let Some(work) = self.work.get_mut(&program) {
+            *work = work.saturating_sub(duration);
         }
         self.count -= 1;
         Some(test)
@@ -62,6 +76,7 @@ impl SingleTests {
 
     pub(super) fn take_program(&mut self, program: ProgramId) -> Vec<TestId> {
         let tests = self.by_program.remove(&program).unwrap_or_default();
+        self.work.remove(&program);
         self.count -= tests.len();
         tests.into_iter().map(|(_, test)| test).collect()
     }

@@ -2,7 +2,10 @@
 //! everything they need is free, no program with a higher rank may start, and they take nothing that the
 //! holder of the ticket lacks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     needs::{FreeResources, LeaseNeeds},
@@ -10,8 +13,10 @@ use super::{
     ticket::Ticket,
     waits::QueueWait,
 };
-use crate::{ProgramId, Slots};
+use crate::{ProgramId, ResourceId, Slots};
 
+/// A resource is critical if its tests take at least this part of the remaining time: one half.
+const CRITICAL_PART: u32 = 2;
 /// Needs of a program without an entry.
 static ONE_SLOT: LeaseNeeds = LeaseNeeds { weight: Slots::ONE, resources: BTreeMap::new(), priority: 0 };
 
@@ -70,13 +75,15 @@ impl StartRules {
     }
 
     /// Returns the programs that may start now. The highest priority decides, then the largest number of
-    /// slots.
-    /// `waiting` are the programs with waiting tests, and `has_room` tells which may have another process.
+    /// slots, then whether the tests need a critical resource.
+    /// `waiting` are the programs with waiting tests, `has_room` tells which may have another process, and
+    /// `work` how long their waiting tests take.
     pub(super) fn startable(
         &self,
         waiting: &BTreeSet<ProgramId>,
         loads: &SlotLoads,
         has_room: impl Fn(ProgramId) -> bool,
+        work: impl Fn(ProgramId) -> Duration,
     ) -> BTreeSet<ProgramId> {
         let free = self.free(loads);
         let fits = |program: ProgramId| has_room(program) && free.leases_of(self.needs(program)) > 0;
@@ -95,6 +102,17 @@ impl StartRules {
             waiting.iter().copied().filter(|program| fits(*program) && is_allowed(*program)).collect();
         let first = programs.iter().map(|program| rank(*program)).max();
         programs.retain(|program| Some(rank(*program)) == first);
+        // Mostly all slots are busy, so the resources are compared only if that can decide.
+        let needs_resource = |program: &ProgramId| !self.needs(*program).resources.is_empty();
+        if programs.len() > 1 && programs.iter().any(needs_resource) {
+            let critical = self.critical_resources(waiting, loads, work);
+            let is_critical = |program: &ProgramId| {
+                self.needs(*program).resources.keys().any(|resource| critical.contains(resource))
+            };
+            if programs.iter().any(is_critical) {
+                programs.retain(is_critical);
+            }
+        }
         programs
     }
 
@@ -123,6 +141,32 @@ impl StartRules {
             free.is_in_the_way(needs, self.needs(holder)).then_some(QueueWait::Turn)
         };
         waiting.iter().filter_map(|program| Some((*program, reason(*program)?))).collect()
+    }
+
+    /// Returns the resources whose tests will take most of the remaining time, because few of them can run at
+    /// once. If these tests waited for all others, they would run alone at the end.
+    fn critical_resources(
+        &self,
+        waiting: &BTreeSet<ProgramId>,
+        loads: &SlotLoads,
+        work: impl Fn(ProgramId) -> Duration,
+    ) -> BTreeSet<ResourceId> {
+        let mut total = Duration::ZERO;
+        let mut by_resource: BTreeMap<ResourceId, Duration> = BTreeMap::new();
+        for program in waiting {
+            let (needs, work) = (self.needs(*program), work(*program));
+            let weight = needs.weight_within(loads.usable()).0;
+            total = total.saturating_add(work.saturating_mul(u32::try_from(weight).unwrap_or(u32::MAX)));
+            for (resource, amount) in &needs.resources {
+                let capacity = self.capacities.get(resource.index()).copied().unwrap_or(u32::MAX).max(1);
+                let serial = work.saturating_mul((*amount).min(capacity)) / capacity;
+                let sum = by_resource.entry(*resource).or_default();
+                *sum = sum.saturating_add(serial);
+            }
+        }
+        let share = total / u32::try_from(loads.usable().0).unwrap_or(u32::MAX).max(1);
+        let is_critical = |serial: &Duration| serial.saturating_mul(CRITICAL_PART) >= share;
+        by_resource.into_iter().filter(|(_, serial)| is_critical(serial)).map(|(one, _)| one).collect()
     }
 
     /// Returns how many leases of these programs fit beside each other. `batches` tells how many each could

@@ -237,6 +237,24 @@ fn heavy_test_waits_for_its_whole_weight_on_the_machine() {
     simulation.finish_all(&[0]);
 }
 
+#[test]
+fn tests_of_a_critical_resource_start_before_longer_ones() {
+    let lock = needs(1, &[(0, 1)], 0);
+    let mut critical = plan(2, &[1], vec![(LeaseNeeds::default(), 4), (lock, 4)]);
+    for (place, test) in critical.tests.iter_mut().enumerate() {
+        test.weight = Some(Duration::from_secs(if place < 4 { 5 } else { 2 }));
+    }
+    let mut simulation = Simulation::new(critical.clone());
+    simulation.grant();
+    let started: Vec<_> = simulation.started.iter().map(|program| program.0).collect();
+    assert_eq!(started, [1, 0], "8 of 14 s need the lock");
+    // A quarter of the time is not critical: the longest tests go first.
+    critical.tests[4..].iter_mut().for_each(|test| test.weight = Some(Duration::from_millis(600)));
+    let mut simulation = Simulation::new(critical);
+    simulation.grant();
+    assert_eq!(simulation.started, [ProgramId(0), ProgramId(0)]);
+}
+
 fn wait(cause: WaitCause, tests: usize) -> WaitingTests {
     WaitingTests { cause, tests }
 }
