@@ -21,7 +21,7 @@ use super::{
 use heeler_config::{ResolvedSettings, StatusLevel};
 use heeler_report::{ReportContent, ReportRequest, ReportRunInfo, RunExplanation, TestReport, explain_run};
 use heeler_run_store::{
-    self, EarlierRun, RecordedDetails, RecordedRun, ShardRun, check_shards, summarise_shards,
+    self, EarlierRun, RecordedDetails, RecordedRun, ShardRun, check_shards, measured_run, summarise_shards,
 };
 
 /// Prints or writes the report of an earlier run.
@@ -199,7 +199,7 @@ fn print_report(
     for loss in &story.losses {
         display.log(LogLevel::Error, loss);
     }
-    let explanation = arguments.is_explained.then(|| explain_run(&story.measured()));
+    let explanation = arguments.is_explained.then(|| explain_run(&measured_run(story)));
     end_display(display, content, explanation);
 }
 

@@ -17,7 +17,7 @@ use heeler_report::{
     DetailSource, PassedOutputs, ReportContent, ReportRequest, ReportRunInfo, RunExplanation, RunSummary,
     UnavailableDetails, explain_run,
 };
-use heeler_run_store::{RecordedDetails, RecordedRun, ReportFileError, RunTimes};
+use heeler_run_store::{RecordedDetails, RecordedRun, ReportFileError, RunTimes, measured_run};
 
 use super::{display::RunDisplay, signals::SignalListener};
 
@@ -92,7 +92,7 @@ impl ReportJob {
     /// Explains the duration of the run from its record. Returns the reason if that can't be read.
     pub(super) fn explain(&self) -> Result<RunExplanation, String> {
         let recorded = self.recorded.get_or_init(|| self.read_recorded());
-        recorded.as_ref().map(|run| explain_run(&run.measured())).map_err(Clone::clone)
+        recorded.as_ref().map(|run| explain_run(&measured_run(run))).map_err(Clone::clone)
     }
 
     /// Prints the final outputs, and writes the reports. The user may interrupt the writing.

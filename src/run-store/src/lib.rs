@@ -33,6 +33,7 @@ mod user_key;
 mod tests;
 
 pub use index::{EarlierRun, EarlierRunState, RunTimes, find_run_dir, list_runs, run_ids};
+pub use measured_run::measured_run;
 pub use recorded_details::RecordedDetails;
 pub use recorded_run::{
     RecordedProcess, RecordedResult, RecordedRun, RecordedRunError, RecordedTestResult, read_recorded_run,

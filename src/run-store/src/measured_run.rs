@@ -13,62 +13,60 @@ use heeler_report::{
 
 use super::{RecordedProcess, RecordedResult, RecordedRun, RecordedTestResult};
 
-impl RecordedRun {
-    /// Returns the measured times of the run. A run whose manifest has no schedule counts as a run on one
-    /// slot for each worker.
-    #[must_use]
-    pub fn measured(&self) -> MeasuredRun {
-        let schedule = self.manifest.plan.schedule.as_deref();
-        let began = self.manifest.head.began_utc.parse::<jiff::Timestamp>();
-        let began_ms = began.ok().and_then(|at| u64::try_from(at.as_millisecond()).ok()).unwrap_or(0);
-        let clock = RunClock { began_ms };
-        let processes: Vec<_> = self.processes.iter().map(|process| clock.process(process)).collect();
-        let workers = self.processes.iter().map(|process| process.worker).max().flatten();
-        let resource = |one: &heeler_protocol::manifest::ManifestResource| MeasuredResource {
-            name: one.name.clone(),
-            capacity: one.capacity,
-        };
-        MeasuredRun {
-            slots: schedule.map_or(workers.map_or(1, |worker| worker.0), |schedule| schedule.slots),
-            preparation: Duration::from_millis(schedule.map_or(0, |schedule| schedule.preparation_ms)),
-            duration: self.duration(),
-            resources: schedule.into_iter().flat_map(|one| &one.resources).map(resource).collect(),
-            processes,
-            tests: self.measured_tests(&clock),
-        }
+/// Returns the measured times of the run. A run whose manifest has no schedule counts as a run on one
+/// slot for each worker.
+#[must_use]
+pub fn measured_run(run: &RecordedRun) -> MeasuredRun {
+    let schedule = run.manifest.plan.schedule.as_deref();
+    let began = run.manifest.head.began_utc.parse::<jiff::Timestamp>();
+    let began_ms = began.ok().and_then(|at| u64::try_from(at.as_millisecond()).ok()).unwrap_or(0);
+    let clock = RunClock { began_ms };
+    let processes: Vec<_> = run.processes.iter().map(|process| clock.process(process)).collect();
+    let workers = run.processes.iter().map(|process| process.worker).max().flatten();
+    let resource = |one: &heeler_protocol::manifest::ManifestResource| MeasuredResource {
+        name: one.name.clone(),
+        capacity: one.capacity,
+    };
+    MeasuredRun {
+        slots: schedule.map_or(workers.map_or(1, |worker| worker.0), |schedule| schedule.slots),
+        preparation: Duration::from_millis(schedule.map_or(0, |schedule| schedule.preparation_ms)),
+        duration: run.duration(),
+        resources: schedule.into_iter().flat_map(|one| &one.resources).map(resource).collect(),
+        processes,
+        tests: measured_tests(run, &clock),
     }
+}
 
-    fn measured_tests(&self, clock: &RunClock) -> Vec<MeasuredTest> {
-        let plan = &self.manifest.plan;
-        let descriptions = plan.clone().into_descriptions();
-        // The later of two results of a test counts.
-        let mut latest: BTreeMap<TestId, &RecordedTestResult> = BTreeMap::new();
-        for result in &self.results {
-            if let RecordedResult::Test(result) = result
-                && result.duration.is_some()
-                && result.started_ms.is_some()
-            {
-                latest.insert(result.test, result);
-            }
+fn measured_tests(run: &RecordedRun, clock: &RunClock) -> Vec<MeasuredTest> {
+    let plan = &run.manifest.plan;
+    let descriptions = plan.clone().into_descriptions();
+    // The later of two results of a test counts.
+    let mut latest: BTreeMap<TestId, &RecordedTestResult> = BTreeMap::new();
+    for result in &run.results {
+        if let RecordedResult::Test(result) = result
+            && result.duration.is_some()
+            && result.started_ms.is_some()
+        {
+            latest.insert(result.test, result);
         }
-        let places: HashMap<u32, usize> =
-            latest.keys().enumerate().map(|(place, test)| (test.0, place)).collect();
-        let has_suites = plan.programs.len() > 1;
-        let name = |test| name_of(&descriptions, test, has_suites);
-        let measure = |result: &&RecordedTestResult| MeasuredTest {
-            name: name(result.test),
-            duration: result.duration.unwrap_or_default(),
-            earlier_attempts: result.earlier_attempts,
-            ended: clock.since_start(result.ended_ms.unwrap_or(0)),
-            process: result.process,
-            ..MeasuredTest::default()
-        };
-        let mut tests: Vec<_> = latest.values().map(measure).collect();
-        if let Some(schedule) = &plan.schedule {
-            add_schedule(&mut tests, schedule, &places);
-        }
-        tests
     }
+    let places: HashMap<u32, usize> =
+        latest.keys().enumerate().map(|(place, test)| (test.0, place)).collect();
+    let has_suites = plan.programs.len() > 1;
+    let name = |test| name_of(&descriptions, test, has_suites);
+    let measure = |result: &&RecordedTestResult| MeasuredTest {
+        name: name(result.test),
+        duration: result.duration.unwrap_or_default(),
+        earlier_attempts: result.earlier_attempts,
+        ended: clock.since_start(result.ended_ms.unwrap_or(0)),
+        process: result.process,
+        ..MeasuredTest::default()
+    };
+    let mut tests: Vec<_> = latest.values().map(measure).collect();
+    if let Some(schedule) = &plan.schedule {
+        add_schedule(&mut tests, schedule, &places);
+    }
+    tests
 }
 
 fn name_of(descriptions: &TestDescriptions, test: TestId, has_suites: bool) -> String {

@@ -74,7 +74,7 @@ fn costly_tests_start_first() {
     world.run(&["run", ".", "-j1", "--no-history"]).assert_code(0);
     assert_eq!(world.read("order"), order);
     std::fs::remove_file(world.path("order")).unwrap();
-    // With one job, CTest keeps the order of the file. With two, the cheap test begins after another one's end.
+    // With one job, CTest keeps the order of the file. With two, the cheap test waits for another one's end.
     succeed(&mut world.command(Command::new("ctest"), &["-j2"]), "is ctest there?");
     assert!(!world.read("order").starts_with("cheap\n"));
 }
