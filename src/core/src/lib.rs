@@ -65,7 +65,7 @@ pub use durations::milliseconds_of;
 pub use error_chain::error_chain;
 pub use ids::*;
 pub use iteration::Iteration;
-pub use memory_needs::MemoryBudget;
+pub use memory_needs::{MemoryBudget, is_memory_short};
 pub use os_text::OsText;
 pub use outcome::*;
 pub use outcome_counts::OutcomeCounts;

@@ -3,6 +3,8 @@
 
 /// Number of units of the memory that tests may use.
 const UNITS: u32 = 64;
+/// Above this share of the time with a process that waits for memory, the machine is short of it.
+const MOST_STALL_PERCENT: f64 = 20.0;
 /// The amounts that a test can need. Each need is rounded up, by at most half.
 const AMOUNTS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, UNITS];
 
@@ -47,6 +49,16 @@ fn need_kib(peak_kib: u64) -> u64 {
     peak_kib.saturating_add(peak_kib / 5)
 }
 
+/// Returns whether a machine has too little memory for a further test process: less than a tenth is
+/// available, or processes waited for memory during more than a fifth of the last ten seconds.
+///
+/// `stall_percent`: share of the time with a waiting process, if the kernel measures it. `available` and
+/// `total` are sizes in the same unit.
+#[must_use]
+pub fn is_memory_short(stall_percent: Option<f64>, available: u64, total: u64) -> bool {
+    available < total / 10 || stall_percent.is_some_and(|percent| percent > MOST_STALL_PERCENT)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -63,6 +75,13 @@ mod tests {
         assert_eq!(budget.units_of(GIB), 12, "1.2 of 7.2 GiB are 10.7 units");
         assert_eq!([budget.units_of(0), budget.units_of(50_000)], [0, 0]);
         assert_eq!([budget.units_of(6 * GIB), budget.units_of(u64::MAX)], [UNITS, UNITS]);
+    }
+
+    #[test]
+    fn memory_is_short_below_a_tenth_and_under_pressure() {
+        assert!(is_memory_short(None, 9, 100) && !is_memory_short(None, 10, 100));
+        assert!(is_memory_short(Some(20.1), 90, 100) && !is_memory_short(Some(20.0), 90, 100));
+        assert!(!is_memory_short(None, 0, 0), "an unknown size says nothing");
     }
 
     proptest! {

@@ -140,6 +140,11 @@ impl RunDriver {
         self.model.apply(RunEvent::WorkerNotStarted);
     }
 
+    /// Adds a warning to the client's log.
+    pub(crate) fn warn(&self, text: &str) {
+        self.requested.log(LogLevel::Warning, text.to_owned());
+    }
+
     /// Takes the debuggee changes since the last call.
     pub(crate) fn take_debuggee_reports(&mut self) -> DebuggeeReports {
         std::mem::take(&mut self.debuggees)

@@ -20,6 +20,7 @@ use super::{
     handle::{ClientCommand, NewClient},
     listing::Catalogues,
     machine_budget::{MachineBudget, MachineWaitReport, OwnDemand},
+    memory_watch::MemoryWatch,
     runs::Runs,
     slots::{SlotShares, SlotUser, UserKey, slot_users, slots_in_use},
 };
@@ -43,6 +44,7 @@ pub(super) struct Scheduler {
     runs: Runs,
     slots: SlotShares,
     budget: MachineBudget,
+    memory: MemoryWatch,
     machine_wait: MachineWaitReport,
     /// Number of pool events handled since a deadline expired.
     events_since_deadline: u32,
@@ -72,6 +74,7 @@ impl Scheduler {
         Self {
             slots: SlotShares::new(options.slots),
             budget: MachineBudget::new(options.slots, options.machine),
+            memory: MemoryWatch::default(),
             machine_wait: MachineWaitReport::default(),
             options,
             registrations,
@@ -114,8 +117,12 @@ impl Scheduler {
     }
 
     async fn next_event(&mut self, is_open: bool) -> SchedulerEvent {
-        let deadlines =
-            [self.runs.next_deadline(), self.clients.next_pause_deadline(), self.budget.next_look()];
+        let deadlines = [
+            self.runs.next_deadline(),
+            self.clients.next_pause_deadline(),
+            self.budget.next_look(),
+            self.memory.next_look(),
+        ];
         let deadline = deadlines.into_iter().flatten().min();
         // Count pool events only while a deadline has expired.
         if deadline.is_none_or(|deadline| deadline > Instant::now()) {
@@ -310,9 +317,10 @@ impl Scheduler {
     /// Computes each user's share and passes it to the runs. Returns all users with their shares.
     fn update_shares(&mut self) -> Vec<SlotUser> {
         let mut users = slot_users(&self.clients, &self.catalogues, &self.runs, self.pool.as_ref());
-        self.slots.limit(self.budget.limit());
-        let spare = self.slots.divide(&mut users);
         let in_use = slots_in_use(&users);
+        let limit = self.slot_limit(in_use);
+        self.slots.limit(limit);
+        let spare = self.slots.divide(&mut users);
         let own = self.machine_demand(&users, in_use);
         self.slots.make_available(self.budget.update(own, Instant::now()));
         let is_shared = self.options.has_concurrent_runs || self.budget.has_rivals();
@@ -366,6 +374,21 @@ impl Scheduler {
             has_granted = true;
         }
         has_granted
+    }
+
+    /// Returns the slots that all users may occupy: one while the machine is short of memory. Tells the runs
+    /// when that begins.
+    fn slot_limit(&mut self, in_use: Slots) -> Slots {
+        let was_short = self.memory.is_short();
+        self.memory.look(in_use, Instant::now());
+        if !self.memory.is_short() {
+            return self.budget.limit();
+        }
+        if !was_short {
+            let text = "this machine is short of memory; tests run one at a time until it is not";
+            self.runs.drivers_mut().for_each(|driver| driver.warn(text));
+        }
+        self.budget.limit().min(Slots::ONE)
     }
 
     async fn grant(&mut self, key: UserKey, worker: WorkerId) {
