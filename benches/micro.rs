@@ -132,17 +132,7 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
         capacities: Vec::new(),
         programs: vec![ProgramCosts { start: Some(Duration::from_millis(50)), ..ProgramCosts::default() }],
         tests: (0..TESTS)
-            .map(|_| ScheduledTest {
-                program: ProgramId(0),
-                weight: None,
-                is_isolated: false,
-                retries: heeler_core::RetryPolicy::immediate(0),
-                bond: None,
-                selection_bytes: 10,
-                is_unrunnable: false,
-                prerequisites: Vec::new(),
-                tears_down: Vec::new(),
-            })
+            .map(|_| ScheduledTest { selection_bytes: 10, ..ScheduledTest::new(ProgramId(0)) })
             .collect(),
         batch_limit: None,
         is_open: false,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use heeler_core::{
-    LeaseId, LeaseOutcome, Outcome, ProgramId, ResourceId, RetryPolicy, Slots, TestId, WorkerId,
+    LeaseId, LeaseOutcome, Outcome, ProgramId, ResourceId, Slots, TestId, WorkerId,
     batching::{LeaseNeeds, ProgramCosts},
     run::{BatchLease, Prerequisite, RunAction, RunEvent, RunState, ScheduledTest, SchedulingPlan},
 };
@@ -102,17 +102,7 @@ fn plan_of(workload: Workload) -> SchedulingPlan {
             programs.push(ProgramCosts { start: Some(PROCESS_START), needs, ..ProgramCosts::default() });
             ProgramId(u32::try_from(programs.len() - 1).expect("there are few programs"))
         });
-        tests.push(ScheduledTest {
-            program: id,
-            weight: Some(random.duration()),
-            is_isolated: false,
-            retries: RetryPolicy::immediate(0),
-            bond: None,
-            selection_bytes: 0,
-            is_unrunnable: false,
-            prerequisites: Vec::new(),
-            tears_down: Vec::new(),
-        });
+        tests.push(ScheduledTest { weight: Some(random.duration()), ..ScheduledTest::new(id) });
     }
     if workload != Workload::Plain {
         let count = tests.len() as u64;

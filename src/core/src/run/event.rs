@@ -94,6 +94,22 @@ pub struct ScheduledTest {
 }
 
 impl ScheduledTest {
+    /// Returns a test of unknown duration that shares processes, is not retried, and waits for nothing.
+    #[must_use]
+    pub fn new(program: ProgramId) -> Self {
+        Self {
+            program,
+            weight: None,
+            is_isolated: false,
+            retries: RetryPolicy::immediate(0),
+            bond: None,
+            selection_bytes: 0,
+            is_unrunnable: false,
+            prerequisites: Vec::new(),
+            tears_down: Vec::new(),
+        }
+    }
+
     /// Returns the test as an entry of its program's queue.
     pub(super) fn queued(&self, test: TestId) -> (ProgramId, QueuedTest) {
         let Self { weight, is_isolated, bond, selection_bytes, .. } = *self;

@@ -22,17 +22,7 @@ use crate::{
 
 /// Returns a test of the first program, without data and without retries.
 fn plain_test() -> ScheduledTest {
-    ScheduledTest {
-        program: ProgramId(0),
-        weight: None,
-        is_isolated: false,
-        retries: RetryPolicy::immediate(0),
-        bond: None,
-        selection_bytes: 0,
-        is_unrunnable: false,
-        prerequisites: Vec::new(),
-        tears_down: Vec::new(),
-    }
+    ScheduledTest::new(ProgramId(0))
 }
 
 /// Returns a plan for these tests of one program, on one slot.

@@ -224,17 +224,8 @@ impl ModelScenario {
 /// Returns a plan with one test for each given program.
 pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest)) -> SchedulingPlan {
     let scheduled = |(place, program): (usize, &u32)| {
-        let mut test = ScheduledTest {
-            program: ProgramId(*program),
-            weight: None,
-            is_isolated: false,
-            retries: RetryPolicy::default(),
-            bond: None,
-            selection_bytes: 0,
-            is_unrunnable: false,
-            prerequisites: Vec::new(),
-            tears_down: Vec::new(),
-        };
+        let mut test =
+            ScheduledTest { retries: RetryPolicy::default(), ..ScheduledTest::new(ProgramId(*program)) };
         change(place, &mut test);
         test
     };

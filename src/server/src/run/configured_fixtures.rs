@@ -9,7 +9,7 @@ use std::{
 
 use heeler_config::{FixtureConfig, ResolvedSettings, TestSettings, TimeLimit};
 use heeler_core::{
-    FIXTURE_SUITE, RetryPolicy, TestId,
+    FIXTURE_SUITE, TestId,
     batching::{ProcessTraits, ProgramCosts},
     run::{Prerequisite, ScheduledTest},
 };
@@ -159,17 +159,7 @@ fn fixture_test(
 }
 
 fn scheduled_command(model_program: usize) -> ScheduledTest {
-    ScheduledTest {
-        program: program_id(model_program),
-        weight: None,
-        is_isolated: true,
-        retries: RetryPolicy::immediate(0),
-        bond: None,
-        selection_bytes: 0,
-        is_unrunnable: false,
-        prerequisites: Vec::new(),
-        tears_down: Vec::new(),
-    }
+    ScheduledTest { is_isolated: true, ..ScheduledTest::new(program_id(model_program)) }
 }
 
 /// Programs with the variables that set-ups have exported, one for each program of the model that gets any.

@@ -91,7 +91,7 @@ fn add_fixtures<'a>(listed: impl Iterator<Item = &'a ListedTest>, scheduled: &mu
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{ProgramId, RetryPolicy};
+    use heeler_core::ProgramId;
     use heeler_protocol::control::TraitPair;
 
     use super::*;
@@ -104,17 +104,7 @@ mod tests {
             .iter()
             .map(|traits| ListedTest { traits: traits.iter().map(pair).collect(), ..ListedTest::default() })
             .collect();
-        let test = ScheduledTest {
-            program: ProgramId(0),
-            weight: None,
-            is_isolated: false,
-            retries: RetryPolicy::immediate(0),
-            bond: None,
-            selection_bytes: 0,
-            is_unrunnable: false,
-            prerequisites: Vec::new(),
-            tears_down: Vec::new(),
-        };
+        let test = ScheduledTest::new(ProgramId(0));
         let mut scheduled = vec![test; listed.len()];
         add_prerequisites(listed.iter(), &mut scheduled);
         let numbers = |test: &ScheduledTest, must_succeed| {

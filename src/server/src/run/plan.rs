@@ -434,7 +434,6 @@ fn plan_test(
     let model_program = programs.model_program(program, needy, &of.settings.resources);
     programs.limit_processes(model_program, &settings);
     let planned = ScheduledTest {
-        program: program_id(model_program),
         weight: weight_of_iterations(
             of.history.duration_of(&uid).or_else(|| expected_duration(&listed)),
             repeat_of(of.settings),
@@ -443,11 +442,9 @@ fn plan_test(
             || programs.process_traits(program).is_one_test
             || (settings.together.is_none() && of.history.needs_isolation(&uid)),
         retries: settings.retries,
-        bond: None,
         selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
         is_unrunnable: unrunnable.is_some(),
-        prerequisites: Vec::new(),
-        tears_down: Vec::new(),
+        ..ScheduledTest::new(program_id(model_program))
     };
     let test = SelectedTest {
         uid,
@@ -520,17 +517,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         unrunnable: Some(unrunnable),
         fixture: None,
     };
-    let planned = ScheduledTest {
-        program: program_id(model_program),
-        weight: None,
-        is_isolated: false,
-        retries: RetryPolicy::immediate(0),
-        bond: None,
-        selection_bytes: 0,
-        is_unrunnable: true,
-        prerequisites: Vec::new(),
-        tears_down: Vec::new(),
-    };
+    let planned = ScheduledTest { is_unrunnable: true, ..ScheduledTest::new(program_id(model_program)) };
     (test, planned)
 }
 
