@@ -97,7 +97,7 @@ fn plan_of(workload: Workload) -> SchedulingPlan {
             Workload::Locks | Workload::BusyLock => None,
         };
         let id = *by_needs.entry((program, lock)).or_insert_with(|| {
-            let resources = lock.into_iter().map(|lock| (ResourceId(lock), 1)).collect();
+            let resources = lock.into_iter().map(|lock| (ResourceId(lock), vec![1])).collect();
             let needs = LeaseNeeds { resources, ..LeaseNeeds::default() };
             programs.push(ProgramCosts { start: Some(PROCESS_START), needs, ..ProgramCosts::default() });
             ProgramId(u32::try_from(programs.len() - 1).expect("there are few programs"))
@@ -115,7 +115,7 @@ fn plan_of(workload: Workload) -> SchedulingPlan {
             }
         }
     }
-    let capacities = vec![1; LOCKS as usize];
+    let capacities = vec![vec![1]; LOCKS as usize];
     SchedulingPlan {
         programs,
         capacities,

@@ -24,6 +24,7 @@ pub(crate) fn program() -> TestProgram {
         entries: Vec::new(),
         unbuilt: None,
         reproduction: Default::default(),
+        resources: Default::default(),
     }
 }
 
@@ -74,6 +75,8 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
             startup_ms: 60_000,
             memory_bytes: None,
         },
+        slot: 1,
+        unit_variables: Vec::new(),
         is_whole_program: false,
         has_private_tmpdir: false,
         repeat: std::num::NonZeroU32::MIN,

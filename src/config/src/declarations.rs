@@ -11,6 +11,7 @@ use super::{
     TestLayer,
     closest_match::known_words_hint,
     reader::TableReader,
+    resources::{ResourceCapacity, unit_variable},
     tables::{FixtureTable, ResourceTable},
     types::FixtureConfig,
 };
@@ -20,8 +21,8 @@ const FIXTURE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300)
 
 /// The declared resources and fixtures.
 pub(super) struct Declarations {
-    /// The capacity of each resource by its name.
-    pub(super) resources: BTreeMap<String, u32>,
+    /// The declared resources by name.
+    pub(super) resources: BTreeMap<String, ResourceCapacity>,
     /// The fixtures in file order.
     pub(super) fixtures: Vec<FixtureConfig>,
     /// The place of each fixture in the file, in the order of `fixtures`.
@@ -139,12 +140,21 @@ fn read_fixture(table: &TableReader<'_, '_>) -> Option<FixtureConfig> {
     Some(FixtureConfig { name: name?, setup: setup?, teardown, needs: needs.unwrap_or_default(), timeout })
 }
 
-/// Reads the declared resources: the capacity of each by its name.
-fn read_resources(top: &TableReader<'_, '_>) -> BTreeMap<String, u32> {
+/// Reads the declared resources by name.
+fn read_resources(top: &TableReader<'_, '_>) -> BTreeMap<String, ResourceCapacity> {
     let mut resources = BTreeMap::new();
+    let mut variables = BTreeMap::new();
     for table in top.read_tables("resource", "[[resource]]") {
-        let ResourceTable { name, capacity } = table.read();
+        let ResourceTable { name, capacity, units } = table.read();
         table.report_unknown_keys();
+        if table.contains_key("capacity") && table.contains_key("units") {
+            let message = "a resource has either \"capacity\" or \"units\": the units are its capacity";
+            table.document.report(table.key_span("units"), message);
+        }
+        let mut known = BTreeSet::new();
+        for unit in units.iter().flat_map(|units| units.iter()).filter(|unit| !known.insert(*unit)) {
+            table.document.report(table.key_span("units"), format!("duplicate unit \"{unit}\""));
+        }
         let Some(name) = name else {
             if !table.contains_key("name") {
                 table.document.report(table.span.clone(), "[[resource]] needs a \"name\"");
@@ -155,7 +165,18 @@ fn read_resources(top: &TableReader<'_, '_>) -> BTreeMap<String, u32> {
             let message = format!("the resource name \"{name}\" contains \"=\" or \":\"");
             table.document.report(table.key_span("name"), message);
         }
-        if resources.insert(name.clone(), capacity.map_or(1, u32::from)).is_some() {
+        if units.is_some() {
+            let variable = unit_variable(&name);
+            let other = variables.insert(variable.clone(), name.clone()).filter(|other| *other != name);
+            if let Some(other) = other {
+                let message =
+                    format!("the units of \"{other}\" and \"{name}\" have the same variable, {variable}");
+                table.document.report(table.key_span("name"), message);
+            }
+        }
+        let capacity = units
+            .map_or_else(|| ResourceCapacity::Amount(capacity.map_or(1, u32::from)), ResourceCapacity::Units);
+        if resources.insert(name.clone(), capacity).is_some() {
             table.document.report(table.key_span("name"), format!("duplicate resource name \"{name}\""));
         }
     }
@@ -196,6 +217,9 @@ name = "database"
 capacity = 4
 [[resource]]
 name = "port"
+[[resource]]
+name = "gpu-a"
+units = ["0", "one"]
 [[profile.default.override]]
 filter = "db"
 uses = ["database=2", "port:read"]
@@ -203,7 +227,13 @@ weight = 3
 priority = -5
 "#;
         let config = Config::parse(Path::new("heeler.toml"), text).unwrap();
-        assert_eq!(config.resources, BTreeMap::from([("database".to_owned(), 4), ("port".to_owned(), 1)]));
+        let declared = [
+            ("database".to_owned(), ResourceCapacity::Amount(4)),
+            ("gpu-a".to_owned(), ResourceCapacity::Units(["0", "one"].map(str::to_owned).into())),
+            ("port".to_owned(), ResourceCapacity::Amount(1)),
+        ];
+        assert_eq!(config.resources, BTreeMap::from(declared));
+        assert_eq!(unit_variable("gpu-a.é2"), "HEELER_UNIT_GPU_A__2");
         let settings = ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap();
         let test = settings.for_test(None, &of("x::db"));
         let used = |resource: &str, amount| ResourceUse { resource: resource.to_owned(), amount };
@@ -299,6 +329,44 @@ heeler.toml:7:12: expected a positive integer for "capacity" in [[resource]], fo
 heeler.toml:9:20: expected an array of resources such as ["database", "gpu=2", "cache:read"] for "uses" in [profile.default]: "database=0"; write NAME, NAME=AMOUNT or NAME:read
 heeler.toml:13:1: unknown resource "databse"; did you mean "database"?
 heeler.toml:14:12: expected a number from -100 to 100 for "priority" in [[suite]], found the number 101
+"#;
+        assert_eq!(error.split_once('\n').unwrap().1, expected.trim());
+    }
+
+    #[test]
+    fn wrong_units_are_reported() {
+        let text = r#"
+[[resource]]
+name = "a"
+units = ["0", "1", "0"]
+[[resource]]
+name = "b"
+units = []
+[[resource]]
+name = "c"
+capacity = 2
+units = ["x"]
+[[resource]]
+name = "d-1"
+units = ["x"]
+[[resource]]
+name = "d_1"
+units = ["x"]
+[[resource]]
+name = "e"
+units = ["x,y"]
+[[resource]]
+name = "f"
+units = 2
+"#;
+        let error = Config::parse(Path::new("heeler.toml"), text).unwrap_err().to_string();
+        let expected = r#"
+heeler.toml:4:1: duplicate unit "0"
+heeler.toml:7:9: expected an array of at least one name without commas, such as ["0", "1"] for "units" in [[resource]], found an empty array
+heeler.toml:11:1: a resource has either "capacity" or "units": the units are its capacity
+heeler.toml:16:1: the units of "d-1" and "d_1" have the same variable, HEELER_UNIT_D_1
+heeler.toml:20:9: expected an array of at least one name without commas, such as ["0", "1"] for "units" in [[resource]], found an array
+heeler.toml:23:9: expected an array of at least one name without commas, such as ["0", "1"] for "units" in [[resource]], found the number 2
 "#;
         assert_eq!(error.split_once('\n').unwrap().1, expected.trim());
     }

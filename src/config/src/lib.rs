@@ -40,7 +40,7 @@ pub use programs::{
 };
 pub use quantity::{QuantityError, parse_positive_duration, parse_size};
 pub use reports::{ReportRequestError, parse_report_request, report_format_names};
-pub use resources::{ResourceAmount, ResourceUse};
+pub use resources::{ResourceAmount, ResourceCapacity, ResourceUse, unit_variable};
 pub use retries::{RetriesError, parse_retries};
 pub use run_options::{ProgramOptions, RunOptions};
 pub use settings::{CommandLineSettings, MachineLimits, ResolvedSettings};

@@ -152,6 +152,8 @@ pub(super) struct TextArray;
 pub(super) struct GroupName;
 /// An array of names.
 pub(super) struct NameArray;
+/// The units of a resource.
+pub(super) struct UnitArray;
 /// An array of at least one path or glob.
 pub(super) struct PathArray;
 /// A path, or an array of at least one path.
@@ -208,6 +210,11 @@ notations! {
         |written| Ok(written.nonempty_text()?.into());
     NameArray -> Arc<[String]>, "an array of names".to_owned(),
         |written| Ok(written.texts(|names| names.iter().all(|name| !name.is_empty()))?.into());
+    UnitArray -> Arc<[String]>, "an array of at least one name without commas, such as [\"0\", \"1\"]".to_owned(),
+        |written| {
+            let is_unit = |name: &String| !name.is_empty() && !name.contains([',', '\0']);
+            Ok(written.texts(|names| !names.is_empty() && names.iter().all(is_unit))?.into())
+        };
     PathArray -> Vec<String>, "an array of paths or globs".to_owned(),
         |written| written.texts(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()));
     PathOrPaths -> Vec<String>, "a path or an array of paths".to_owned(), |written| match written {

@@ -15,7 +15,7 @@ use super::{
     notation::{
         ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
         FrameworkName, GroupName, NameArray, NameText, Number, PackagesText, PathArray, PathOrPaths,
-        PeriodText, Priority, ProgramText, ReportArray, TextArray,
+        PeriodText, Priority, ProgramText, ReportArray, TextArray, UnitArray,
     },
     reader::{ConfigDocument, TableReader},
     resources::{ResourceUse, ResourceUses},
@@ -82,6 +82,9 @@ described_notations! {
     GroupName -> std::sync::Arc<str>, "string", {"type": "string", "minLength": 1}, |name| name.to_string();
     NameArray -> std::sync::Arc<[String]>, "array of strings",
         {"type": "array", "items": {"type": "string", "minLength": 1}}, |names| names.to_vec();
+    UnitArray -> std::sync::Arc<[String]>, "array of strings",
+        {"type": "array", "items": {"type": "string", "pattern": "^[^,]+$"}, "minItems": 1, "uniqueItems": true},
+        |names| names.to_vec();
     DurationText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     PeriodText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     ByteSize -> u64, "size", {"type": "string"}, |bytes| size_text(*bytes);

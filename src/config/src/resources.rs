@@ -1,8 +1,28 @@
-//! The key `uses`: the resources that a test takes while it runs.
+//! Resources, and the key `uses`: the resources that a test takes while it runs.
 
 use std::sync::Arc;
 
 use super::notation::{Notation, NotationError, WrittenValue};
+
+/// Prefix of the environment variables that name the units of a process.
+const UNIT_VARIABLE: &str = "HEELER_UNIT_";
+
+/// What there is of a declared resource.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ResourceCapacity {
+    /// An amount that tests share.
+    Amount(u32),
+    /// Units with these names. Each belongs to one test at a time.
+    Units(Arc<[String]>),
+}
+
+/// Returns the environment variable that names the units of this resource that a test process has, such as
+/// `HEELER_UNIT_GPU`. Characters that variables do not have become `_`.
+#[must_use]
+pub fn unit_variable(resource: &str) -> String {
+    let character = |one: char| if one.is_ascii_alphanumeric() { one.to_ascii_uppercase() } else { '_' };
+    UNIT_VARIABLE.chars().chain(resource.chars().map(character)).collect()
+}
 
 /// How much of a resource a test uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use std::{
 
 use super::{
     CaptureStrategy, Config, FixtureConfig, JobCount, MachineSlots, PartitionSpec, ProgramOptions,
-    RunIgnored, RunLayer, RunOptions, RunSettings, SettingsOverride, SplitOptions, TestLayer, TestSettings,
-    UnknownProfileError, profiles::DEFAULT_PROFILE,
+    ResourceCapacity, RunIgnored, RunLayer, RunOptions, RunSettings, SettingsOverride, SplitOptions,
+    TestLayer, TestSettings, UnknownProfileError, profiles::DEFAULT_PROFILE,
 };
 use crate::filter::{Filter, FilterSubject};
 
@@ -88,8 +88,8 @@ pub struct ResolvedSettings {
     pub framework: Option<String>,
     /// Directory for the history and for journals of runs.
     pub state_dir: PathBuf,
-    /// Capacity of each declared resource.
-    pub resources: BTreeMap<String, u32>,
+    /// Declared resources by name.
+    pub resources: BTreeMap<String, ResourceCapacity>,
     /// Declared fixtures.
     pub fixtures: Arc<[FixtureConfig]>,
     /// Directory that the commands of fixtures run in.

@@ -18,7 +18,7 @@ use super::{
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
         GroupName, NameArray, NameText, Notation, Number, PeriodText, Priority, ReportArray, TextArray,
-        required,
+        UnitArray, required,
     },
     resources::{ResourceUse, ResourceUses},
     retries::RetryNotation,
@@ -372,9 +372,14 @@ pub(super) struct ResourceTable {
     /// Name of the resource, such as `database` or `port-8080`.
     #[serde(with = "NameText")]
     pub(super) name: Option<String>,
-    /// Number of units: how many tests can use one unit of it at the same time. Default: 1.
+    /// Amount of the resource: how many tests can use one unit of it at the same time. Default: 1.
     #[serde(with = "Count")]
     pub(super) capacity: Option<NonZeroU32>,
+    /// Names of the units, such as `["0", "1"]`, instead of `capacity`. A test process finds the units that
+    /// belong to it in the environment variable `HEELER_UNIT_NAME`, separated by commas. The name of the
+    /// resource is in upper case there, with `_` for everything except letters and digits.
+    #[serde(with = "UnitArray")]
+    pub(super) units: Option<std::sync::Arc<[String]>>,
 }
 
 /// The keys of `[[fixture]]`. Its commands run in the directory of the configuration file.

@@ -10,7 +10,7 @@ use std::{
 
 use heeler_core::SourceRequest;
 
-use crate::{MachineSlots, RunLayer, RunSettings, TestLayer, TestSettings, filter::Filter};
+use crate::{MachineSlots, ResourceCapacity, RunLayer, RunSettings, TestLayer, TestSettings, filter::Filter};
 
 /// A position in `heeler.toml`. Line and column count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,8 +32,8 @@ pub struct Config {
     pub stryker: Option<PathBuf>,
     /// Suites in file order.
     pub suites: Vec<SuiteConfig>,
-    /// Capacity of each declared resource.
-    pub resources: BTreeMap<String, u32>,
+    /// Declared resources by name.
+    pub resources: BTreeMap<String, ResourceCapacity>,
     /// Declared fixtures in file order.
     pub fixtures: Vec<FixtureConfig>,
     /// Slots of the machine, if the file sets them.

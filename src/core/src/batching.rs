@@ -45,7 +45,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ProgramId, Slots, TestId};
 pub(crate) use least_slots::least_slots;
-pub use needs::LeaseNeeds;
+pub use needs::{HeldPortion, LeaseNeeds, units_suffice};
 use program_queue::{ProgramQueue, SlotShare};
 use ready_batches::ReadyBatches;
 use single_tests::SingleTests;
@@ -175,9 +175,9 @@ impl TestQueue {
         Self { programs, start_rules, ..Self::default() }
     }
 
-    /// Sets the capacity of each resource.
+    /// Sets the amounts of the units of each resource.
     #[must_use]
-    pub(crate) fn with_capacities(mut self, capacities: Vec<u32>) -> Self {
+    pub(crate) fn with_capacities(mut self, capacities: Vec<Vec<u32>>) -> Self {
         self.start_rules.set_capacities(capacities);
         self
     }
@@ -360,6 +360,12 @@ impl TestQueue {
         self.start_rules.needs(program).weight_within(usable)
     }
 
+    /// Returns what a new lease of this program holds of each resource. `loads` describes the time before it.
+    pub(crate) fn portions_of_lease(&self, program: ProgramId, loads: &SlotLoads) -> Vec<HeldPortion> {
+        let chosen = self.start_rules.choose_units(program, loads);
+        chosen.expect("a batch is taken only if its program's needs are free")
+    }
+
     /// Returns the programs that may start now, if needs restrict them. Otherwise all programs with room may.
     fn startable(&self, loads: &SlotLoads) -> Option<BTreeSet<ProgramId>> {
         if self.start_rules.are_trivial() {
@@ -519,7 +525,7 @@ impl TestQueue {
         let duration = match most {
             // A limited program's work is shared only by its own slots.
             Some(_) => {
-                let busy = loads.busy.iter().filter(|slot| slot.program == program).copied().collect();
+                let busy = loads.busy.iter().filter(|slot| slot.program == program).cloned().collect();
                 let own = SlotLoads { slots: weight.times(slots), busy, ..SlotLoads::default() };
                 own.share_of(one.remaining_work(self.known_median))
             }

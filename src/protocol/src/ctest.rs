@@ -1,14 +1,23 @@
-//! Parser for the output of `ctest --show-only=json-v1`.
+//! Parsers for the output of `ctest --show-only=json-v1`, and for CTest's resource spec files.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::control::ResourceUnit;
 
 /// Name of the test trait that says how CTest reports a test that skips itself.
 pub const SKIP_TRAIT: &str = "ctest-skip";
 /// Value of [`SKIP_TRAIT`] if CTest reports the skip as a failure.
 pub const SKIP_FAILS: &str = "fails";
+
+/// Environment variable with the number of resource groups of a test. Tests without groups have 0 if the
+/// resources are known, and no variable otherwise.
+pub const GROUP_COUNT_VARIABLE: &str = "CTEST_RESOURCE_GROUP_COUNT";
 
 /// A test of a CTest project.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -50,6 +59,8 @@ pub struct CtestProperties {
     pub is_serial: bool,
     /// Locks that the test holds.
     pub resource_locks: Vec<String>,
+    /// Groups of resources that the test gets.
+    pub resource_groups: Vec<ResourceGroup>,
     /// Expected duration in seconds, or any number that is larger for longer tests.
     pub cost: Option<f64>,
     /// Fixtures that the test sets up.
@@ -61,6 +72,9 @@ pub struct CtestProperties {
     /// Names of all other properties that are set.
     pub others: BTreeSet<String>,
 }
+
+/// Amounts of resources of a test, each of one unit of this type.
+pub type ResourceGroup = Vec<(String, u32)>;
 
 /// Error in a listing of tests.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +107,51 @@ pub fn read_ctest_listing(json: &[u8]) -> Result<Vec<CtestTest>, CtestListingErr
         command: test.command,
     };
     Ok(tests.into_iter().map(test).collect())
+}
+
+/// Error in a resource spec file.
+#[derive(Debug, thiserror::Error)]
+pub enum ResourceSpecError {
+    #[error("read the resource spec")]
+    Json(#[from] serde_json::Error),
+    #[error("the resource spec has version {found} instead of 1")]
+    Version { found: u32 },
+    #[error("the resource spec describes {found} machines instead of one")]
+    Machines { found: usize },
+}
+
+/// Returns the units of each type in a resource spec file.
+///
+/// # Errors
+/// The input is not a resource spec of version 1 for one machine.
+pub fn read_resource_spec(json: &[u8]) -> Result<BTreeMap<String, Vec<ResourceUnit>>, ResourceSpecError> {
+    let ResourceSpec { version, mut local } = serde_json::from_slice(json)?;
+    if version.major != 1 {
+        return Err(ResourceSpecError::Version { found: version.major });
+    }
+    if local.len() > 1 {
+        return Err(ResourceSpecError::Machines { found: local.len() });
+    }
+    let unit = |unit: SpecUnit| ResourceUnit { id: unit.id, amount: unit.slots };
+    let types = local.pop().unwrap_or_default().into_iter();
+    Ok(types.map(|(name, units)| (name, units.into_iter().map(unit).collect())).collect())
+}
+
+#[derive(Deserialize)]
+struct ResourceSpec {
+    version: Version,
+    local: Vec<BTreeMap<String, Vec<SpecUnit>>>,
+}
+
+#[derive(Deserialize)]
+struct SpecUnit {
+    id: String,
+    #[serde(default = "one_slot")]
+    slots: u32,
+}
+
+fn one_slot() -> u32 {
+    1
 }
 
 #[derive(Deserialize)]
@@ -177,6 +236,7 @@ fn read_properties(properties: Vec<Property>) -> CtestProperties {
             "PROCESSORS" => read.processors = value.as_u64(),
             "RUN_SERIAL" => read.is_serial = is_true(&value),
             "RESOURCE_LOCK" => read.resource_locks = texts(&value),
+            "RESOURCE_GROUPS" => read.resource_groups = resource_groups(&value),
             "COST" => read.cost = value.as_f64(),
             "FIXTURES_SETUP" => read.fixtures_setup = texts(&value),
             "FIXTURES_REQUIRED" => read.fixtures_required = texts(&value),
@@ -194,6 +254,18 @@ fn is_true(value: &Value) -> bool {
 fn seconds(value: &Value) -> Option<Duration> {
     let limit = Duration::try_from_secs_f64(value.as_f64()?).ok()?;
     (!limit.is_zero()).then_some(limit)
+}
+
+/// Returns the groups of resources, each with the types and amounts of its requirements.
+fn resource_groups(value: &Value) -> Vec<ResourceGroup> {
+    let requirement = |one: &Value| {
+        let amount = one["slots"].as_u64().and_then(|amount| u32::try_from(amount).ok())?;
+        Some((one[".type"].as_str()?.to_owned(), amount))
+    };
+    let group = |group: &Value| {
+        group["requirements"].as_array().into_iter().flatten().filter_map(requirement).collect()
+    };
+    value.as_array().into_iter().flatten().map(group).collect()
 }
 
 /// Returns the texts of a list, or a single text as a list.
@@ -220,6 +292,8 @@ mod tests {
                     {"name":"SKIP_RETURN_CODE","value":77},{"name":"LABELS","value":["x","y"]},
                     {"name":"TIMEOUT_AFTER_MATCH","value":{"regex":["r"],"timeout":2.0}},
                     {"name":"FIXTURES_REQUIRED","value":["database"]},
+                    {"name":"RESOURCE_GROUPS","value":[{"requirements":[{".type":"gpus","slots":2},
+                        {".type":"cores","slots":1}]},{"requirements":[]}]},
                     {"name":"COST","value":5.0},{"name":"MEASUREMENT","value":["a=1"]},{"name":"WORKING_DIRECTORY","value":"/w"}]},
                 {"name":"b_NOT_BUILT","properties":[{"name":"TIMEOUT","value":0.0}]}]}"#;
         let tests = read_ctest_listing(json).unwrap();
@@ -234,8 +308,28 @@ mod tests {
         assert_eq!(read.fixtures_required, ["database"]);
         assert_eq!(read.timeout_after_match, Some((Duration::from_secs(2), vec!["r".to_owned()])));
         assert_eq!(read.cost, Some(5.0));
+        let group = vec![("gpus".to_owned(), 2), ("cores".to_owned(), 1)];
+        assert_eq!(read.resource_groups, [group, Vec::new()]);
         assert_eq!(read.others.iter().collect::<Vec<_>>(), ["MEASUREMENT"]);
         assert_eq!((second.command.len(), second.place.as_ref(), second.properties.timeout), (0, None, None));
+    }
+
+    #[test]
+    fn resource_specs_are_read() {
+        let json =
+            br#"{"version":{"major":1,"minor":0},"local":[{"gpus":[{"id":"0","slots":2},{"id":"x"}]}]}"#;
+        let unit = |id: &str, amount| ResourceUnit { id: id.to_owned(), amount };
+        let expected = BTreeMap::from([("gpus".to_owned(), vec![unit("0", 2), unit("x", 1)])]);
+        assert_eq!(read_resource_spec(json).unwrap(), expected);
+        for (json, expected) in [
+            ("{}", "missing field `version`"),
+            (r#"{"version":{"major":2},"local":[]}"#, "has version 2 instead of 1"),
+            (r#"{"version":{"major":1},"local":[{},{}]}"#, "describes 2 machines instead of one"),
+            (r#"{"version":{"major":1},"local":[{"gpus":[{}]}]}"#, "missing field `id`"),
+        ] {
+            let error = heeler_core::error_chain(&read_resource_spec(json.as_bytes()).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

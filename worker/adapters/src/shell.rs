@@ -162,6 +162,7 @@ mod tests {
             entries: Vec::new(),
             unbuilt: None,
             reproduction: Default::default(),
+            resources: Default::default(),
         };
         assert_eq!(
             command_line(&given, "-x"),

@@ -25,7 +25,7 @@ use crate::process::{
     job_order::JobOrder,
     regular_file::read_regular_file,
     test_directory::{TestDirectory, TestDirectoryVariables},
-    worker_context::{PrepareError, WorkerContext},
+    worker_context::{JobVariables, PrepareError, WorkerContext},
 };
 
 /// Maximum size of a listing file, the same as for printed listings.
@@ -242,10 +242,11 @@ impl ProgramDiscovery<'_> {
         let mut dialogue = adapter.listing_dialogue(self.program);
         let place = self.prepare_stay(dialogue.as_deref_mut().filter(|_| !is_traced));
         let (run, directory) = place.as_ref().map(|(run, directory)| (run.as_str(), directory)).unzip();
+        let job = JobVariables { run: run.map(str::to_owned), ..JobVariables::default() };
         let mut detached = None;
         // Run the listing commands.
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
-            let command = self.context.prepare_command(self.program, &invocation, run, directory);
+            let command = self.context.prepare_command(self.program, &invocation, &job, directory);
             let mut command = command.map_err(prepare)?;
             command.trace = crash_files.as_ref().and_then(|files| Some(files.as_ref().ok()?.plan()));
             let captured = capture_listing(

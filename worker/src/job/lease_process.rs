@@ -20,7 +20,7 @@ use crate::{
         launch_offer::LaunchOffer,
         process_clock::ProcessClock,
         test_directory::{TestDirectory, TestDirectoryVariables},
-        worker_context::WorkerContext,
+        worker_context::{JobVariables, WorkerContext},
     },
 };
 
@@ -69,9 +69,10 @@ pub(super) struct LeaseProcessStart<'s> {
     /// Process whose fork can be used instead.
     pub(super) forked: Option<ForkSource>,
     /// Whether the lease can use a process that waits after listing its tests. `false` if the lease repeats
-    /// or isolates tests, runs a variant, limits memory, traces, or needs a debugger.
+    /// or isolates tests, runs a variant, limits memory, traces, has units of resources, or needs a debugger.
     pub(super) is_adoptable: bool,
     pub(super) directory_variables: TestDirectoryVariables,
+    pub(super) job: &'s JobVariables,
     pub(super) memory_bytes: Option<u64>,
     pub(super) is_debugged: bool,
     pub(super) diagnostics: &'s CrashDiagnostics,
@@ -159,7 +160,7 @@ impl LeaseProcessStart<'_> {
             adapter: *adapter,
             invocation: self.invocation,
             program: self.program,
-            run: sink.run(),
+            job: self.job,
             lease: sink.lease.0,
         };
         warm.fork(&wanted, test_directory, context, orders).await
@@ -175,7 +176,7 @@ impl LeaseProcessStart<'_> {
     ) -> Result<LeaseProcess<'a>, String> {
         let Self { program, invocation, memory_bytes, is_debugged, .. } = *self;
         context.clean_scratch().map_err(|error| error_chain(&error))?;
-        let command = context.prepare_command(program, invocation, Some(sink.run()), test_directory.as_ref());
+        let command = context.prepare_command(program, invocation, self.job, test_directory.as_ref());
         let mut command = command.map_err(|error| error_chain(&error))?;
         // A debugged process has no limits. If no debugger attaches, this worker samples the process's memory
         // instead.

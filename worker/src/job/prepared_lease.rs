@@ -26,7 +26,11 @@ use super::{
 };
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
-    process::{job_order::JobOrder, test_directory::TestDirectoryVariables, worker_context::WorkerContext},
+    process::{
+        job_order::JobOrder,
+        test_directory::TestDirectoryVariables,
+        worker_context::{JobVariables, WorkerContext},
+    },
 };
 
 /// Properties of a lease's process, besides its tests.
@@ -66,6 +70,7 @@ pub(super) struct PreparedLease {
     limits: TestLimits,
     is_debugged: bool,
     directory_variables: TestDirectoryVariables,
+    job: JobVariables,
     diagnostics: CrashDiagnostics,
     extension: Option<ExtensionCheck>,
 }
@@ -115,6 +120,11 @@ impl PreparedLease {
         });
         let directory_variables = TestDirectoryVariables::of_run(lease.has_private_tmpdir);
         let extension = ExtensionCheck::of(&lease, adapter, &context.scratch).filter(|_| variant.is_none());
+        let job = JobVariables {
+            run: Some(lease.run.id.clone()),
+            slot: Some(lease.slot),
+            units: lease.unit_variables.clone(),
+        };
         let (is_whole_program, runs_ignored) = (lease.is_whole_program, lease.runs_ignored);
         let is_output_shown = lease.output_display != OutputDisplay::Hidden;
         let mut batch = RunningBatch::new(lease, iteration, sink, framework);
@@ -147,6 +157,7 @@ impl PreparedLease {
             limits,
             is_debugged,
             directory_variables,
+            job,
             diagnostics,
             extension,
         })
@@ -170,7 +181,11 @@ impl PreparedLease {
             invocation: &invocation,
             tests: &tests,
             forked: fork_point.map(|point| ForkSource { adapter, program: self.shared_program, point }),
-            is_adoptable: extension.is_some() && memory_bytes.is_none() && !diagnostics.is_tracing(),
+            is_adoptable: extension.is_some()
+                && memory_bytes.is_none()
+                && !diagnostics.is_tracing()
+                && self.job.units.is_empty(),
+            job: &self.job,
             directory_variables: self.directory_variables,
             memory_bytes,
             is_debugged: self.is_debugged,

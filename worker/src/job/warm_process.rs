@@ -23,7 +23,7 @@ use crate::process::{
     guarded_process::{DetachedProcess, GuardedProcess, ProcessEvent},
     job_order::JobOrder,
     test_directory::{TestDirectory, TestDirectoryVariables},
-    worker_context::{PrepareError, WorkerContext},
+    worker_context::{JobVariables, PrepareError, WorkerContext},
 };
 
 /// Time limit for loading a program. A slower program is started anew for each lease.
@@ -99,7 +99,7 @@ pub(super) struct WantedFork<'f> {
     pub(super) invocation: &'f AdapterInvocation,
     /// Program with the variables of the variant.
     pub(super) program: &'f TestProgram,
-    pub(super) run: &'f str,
+    pub(super) job: &'f JobVariables,
     /// Used in the names of directories.
     pub(super) lease: u32,
 }
@@ -195,8 +195,8 @@ impl WarmProcess {
             context.clean_scratch()?;
             let name = format!("w{}", wanted.lease);
             let directory = context.create_test_directory(name, identity.directory_variables)?;
-            let run = Some(wanted.run);
-            let command = context.prepare_command(&identity.program, &invocation, run, Some(&directory))?;
+            let job = JobVariables { run: wanted.job.run.clone(), ..JobVariables::default() };
+            let command = context.prepare_command(&identity.program, &invocation, &job, Some(&directory))?;
             Ok((command, directory))
         };
         let (command, test_directory) = match prepare() {
@@ -242,7 +242,7 @@ impl WarmProcess {
         // The warm process has already loaded the files.
         let invocation =
             AdapterInvocation { files: Vec::new(), directories: Vec::new(), ..wanted.invocation.clone() };
-        let prepared = context.prepare_command(wanted.program, &invocation, Some(wanted.run), test_directory);
+        let prepared = context.prepare_command(wanted.program, &invocation, wanted.job, test_directory);
         let Ok(command) = prepared else { return Ok((self, None)) };
         let program = heeler_sys::process::shared_program_path();
         // Prepare the request, with the environment of the fork.

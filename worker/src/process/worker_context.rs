@@ -52,6 +52,17 @@ impl UnclearDeaths {
     }
 }
 
+/// What the environment of a process says about its job.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct JobVariables {
+    /// Id of the run that the process works for.
+    pub(crate) run: Option<String>,
+    /// Slot of the lease that the process is started for; `None` if it is started before its lease.
+    pub(crate) slot: Option<u32>,
+    /// Variables about the units of resources that the lease holds.
+    pub(crate) units: Vec<(OsText, OsText)>,
+}
+
 /// Why a command could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
@@ -67,7 +78,7 @@ impl WorkerContext {
         &self,
         program: &TestProgram,
         invocation: &AdapterInvocation,
-        run: Option<&str>,
+        job: &JobVariables,
         test_directory: Option<&TestDirectory>,
     ) -> Result<TestCommand, PrepareError> {
         for path in &invocation.directories {
@@ -83,7 +94,7 @@ impl WorkerContext {
         Ok(TestCommand {
             program: path.clone(),
             args: args.iter().chain(&invocation.args).cloned().collect(),
-            env: self.environment(program, invocation, run, test_directory),
+            env: self.environment(program, invocation, job, test_directory),
             cwd: cwd.clone(),
             trace: None,
             memory_bytes: None,
@@ -119,7 +130,7 @@ impl WorkerContext {
         &self,
         program: &TestProgram,
         invocation: &AdapterInvocation,
-        run: Option<&str>,
+        job: &JobVariables,
         test_directory: Option<&TestDirectory>,
     ) -> Vec<(OsText, OsText)> {
         let mut all: BTreeMap<Vec<u8>, OsText> = std::env::vars_os()
@@ -135,10 +146,13 @@ impl WorkerContext {
         let ours = [
             ("HEELER", Some("1".to_owned())),
             ("HEELER_WORKER", Some(self.worker.to_string())),
-            ("HEELER_RUN_ID", run.map(str::to_owned)),
+            ("HEELER_RUN_ID", job.run.clone()),
+            ("HEELER_SLOT", job.slot.map(|slot| slot.to_string())),
         ];
         let ours = ours.map(|(name, value)| (OsText::from(name), value.map(OsText::from)));
-        for (name, value) in program.env.iter().chain(&invocation.env).chain(&ours) {
+        let units = job.units.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+        let units: Vec<_> = units.collect();
+        for (name, value) in program.env.iter().chain(&invocation.env).chain(&units).chain(&ours) {
             match value {
                 Some(value) => all.insert(name.as_bytes().to_vec(), value.clone()),
                 None => all.remove(name.as_bytes()),
@@ -208,7 +222,11 @@ mod tests {
         let directory =
             |variables| context.create_test_directory(8, variables).expect("the directory is new");
         let of_tests = directory(TestDirectoryVariables::TestTmpdir);
-        let command = context.prepare_command(&program, &invocation, Some("run"), Some(&of_tests)).unwrap();
+        let units = vec![(OsText::from("C"), OsText::from("unit"))];
+        program.env.push(pair("C", Some("program")));
+        program.env.push(pair("HEELER_SLOT", Some("program")));
+        let job = JobVariables { run: Some("run".to_owned()), slot: Some(3), units };
+        let command = context.prepare_command(&program, &invocation, &job, Some(&of_tests)).unwrap();
         let path = dir.path().join("t4-8").to_str().unwrap().to_owned();
         let value = |name: &str| {
             let name = OsText::from(name);
@@ -221,13 +239,17 @@ mod tests {
         assert_ne!(value("TMPDIR").as_deref(), Some(path.as_str()));
         assert_eq!(value("HEELER_WORKER").as_deref(), Some("4"));
         assert_eq!(value("HEELER_RUN_ID").as_deref(), Some("run"));
+        assert_eq!((value("HEELER_SLOT").as_deref(), value("C").as_deref()), (Some("3"), Some("unit")));
         assert_eq!(command.args, ["first".into(), "second".into()]);
         assert_eq!(fs::read(&file).unwrap(), b"A.b");
         context.clean_scratch().unwrap();
         assert!(!file.exists());
         drop(of_tests);
         let of_tests = directory(TestDirectoryVariables::TestTmpdirAndTmpdir);
-        let command = context.prepare_command(&program, &invocation, None, Some(&of_tests)).unwrap();
+        let job = JobVariables::default();
+        let command = context.prepare_command(&program, &invocation, &job, Some(&of_tests)).unwrap();
+        let has_slot = command.env.iter().any(|(name, _)| name.to_text() == "HEELER_SLOT");
+        assert!(!has_slot, "a process without a lease has no slot, even if Heeler runs in a test");
         let names = ["TEST_TMPDIR", "TMPDIR"].map(OsText::from);
         let set = command.env.iter().filter(|(name, value)| names.contains(name) && value.to_text() == path);
         assert_eq!(set.count(), 2);

@@ -341,6 +341,7 @@ fn program(script: &TestScript) -> TestProgram {
         entries: Vec::new(),
         unbuilt: None,
         reproduction: Default::default(),
+        resources: Default::default(),
     }
 }
 
@@ -374,6 +375,8 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
             startup_ms: 20_000,
             memory_bytes: None,
         },
+        slot: 1,
+        unit_variables: Vec::new(),
         is_whole_program: false,
         has_private_tmpdir: false,
         repeat: std::num::NonZeroU32::MIN,

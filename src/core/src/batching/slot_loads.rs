@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use super::HeldPortion;
 use crate::{ProgramId, Slots};
 
 /// Load of a run's slots when one of them is free.
@@ -20,11 +21,13 @@ pub struct SlotLoads {
 }
 
 /// A slot that runs a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusySlot {
     pub program: ProgramId,
     /// Weight of the lease.
     pub weight: Slots,
+    /// Resources that the lease holds.
+    pub portions: Vec<HeldPortion>,
     /// Expected time until the slot is free.
     pub remaining: Duration,
 }
@@ -90,7 +93,7 @@ mod tests {
     use super::*;
 
     fn busy_for(remaining: Duration) -> BusySlot {
-        BusySlot { program: ProgramId(0), weight: Slots::ONE, remaining }
+        BusySlot { program: ProgramId(0), weight: Slots::ONE, portions: Vec::new(), remaining }
     }
 
     fn share(slots: usize, busy: &[u64], work: u64) -> u64 {

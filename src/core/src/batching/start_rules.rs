@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    needs::{FreeResources, LeaseNeeds},
+    needs::{FreeResources, HeldPortion, LeaseNeeds},
     slot_loads::{BusySlot, SlotLoads},
     ticket::Ticket,
     waits::QueueWait,
@@ -22,10 +22,10 @@ static ONE_SLOT: LeaseNeeds = LeaseNeeds { weight: Slots::ONE, resources: BTreeM
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct StartRules {
-    /// Needs of the programs that need more than a slot, or have a priority.
+    /// Needs of the programs that need more than a slot, or have a priority. No resource has too few units.
     needs: BTreeMap<ProgramId, LeaseNeeds>,
-    /// Capacity of each resource.
-    capacities: Vec<u32>,
+    /// Amounts of the units of each resource.
+    capacities: Vec<Vec<u32>>,
     ticket: Ticket,
 }
 
@@ -35,7 +35,8 @@ impl StartRules {
         Self { needs, ..Self::default() }
     }
 
-    pub(super) fn set_capacities(&mut self, capacities: Vec<u32>) {
+    pub(super) fn set_capacities(&mut self, capacities: Vec<Vec<u32>>) {
+        self.needs.values_mut().for_each(|needs| needs.limit_to(&capacities));
         self.capacities = capacities;
     }
 
@@ -69,9 +70,17 @@ impl StartRules {
     fn free_beside(&self, loads: &SlotLoads, busy: &[BusySlot]) -> FreeResources<'_> {
         let mut free = FreeResources::all(&self.capacities, loads.usable()).limited_to(loads.available());
         for slot in busy {
-            free.take(self.needs(slot.program), slot.weight);
+            free.take(&slot.portions, slot.weight);
         }
         free
+    }
+
+    /// Chooses the units for a lease of a program. `None` if too little is free.
+    pub(super) fn choose_units(&self, program: ProgramId, loads: &SlotLoads) -> Option<Vec<HeldPortion>> {
+        match self.needs.get(&program) {
+            Some(needs) if !needs.resources.is_empty() => self.free(loads).choose(needs),
+            Some(_) | None => Some(Vec::new()),
+        }
     }
 
     /// Returns the programs that may start now. The highest priority decides, then the largest number of
@@ -157,9 +166,10 @@ impl StartRules {
             let (needs, work) = (self.needs(*program), work(*program));
             let weight = needs.weight_within(loads.usable()).0;
             total = total.saturating_add(work.saturating_mul(u32::try_from(weight).unwrap_or(u32::MAX)));
-            for (resource, amount) in &needs.resources {
-                let capacity = self.capacities.get(resource.index()).copied().unwrap_or(u32::MAX).max(1);
-                let serial = work.saturating_mul((*amount).min(capacity)) / capacity;
+            for (resource, portions) in &needs.resources {
+                let units = self.capacities.get(resource.index());
+                let capacity = units.map_or(u32::MAX, |units| sum_of(units)).max(1);
+                let serial = work.saturating_mul(sum_of(portions).min(capacity)) / capacity;
                 let sum = by_resource.entry(*resource).or_default();
                 *sum = sum.saturating_add(serial);
             }
@@ -183,7 +193,8 @@ impl StartRules {
             let needs = self.needs(program);
             let leases = batches(program).min(free.leases_of(needs));
             for _ in 0..leases {
-                free.take(needs, needs.weight_within(loads.usable()));
+                let portions = free.choose(needs).unwrap_or_default();
+                free.take(&portions, needs.weight_within(loads.usable()));
             }
             count += leases;
         }
@@ -233,4 +244,8 @@ impl StartRules {
             self.ticket.pass_over(other, loads.slots);
         }
     }
+}
+
+fn sum_of(amounts: &[u32]) -> u32 {
+    amounts.iter().copied().fold(0, u32::saturating_add)
 }

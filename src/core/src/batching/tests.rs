@@ -143,6 +143,7 @@ fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<us
         let busy = others.map(|(_, at)| BusySlot {
             program: ProgramId(0),
             weight: Slots::ONE,
+            portions: Vec::new(),
             remaining: Duration::from_millis(*at - now),
         });
         let busy = busy.collect();
@@ -207,6 +208,7 @@ fn program_with_a_limit_of_processes_leaves_slots_to_others() {
     loads.busy.push(BusySlot {
         program: ProgramId(0),
         weight: Slots::ONE,
+        portions: Vec::new(),
         remaining: Duration::from_secs(1),
     });
     assert_eq!((queue.wanted_slots(&loads), queue.next_batch(&loads)), (Slots::NONE, None));

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     LeaseId, ProgramId, SetUpProgress, Slots, TestId,
-    batching::{BusySlot, SlotLoads, TestBatch, TestQueue},
+    batching::{BusySlot, HeldPortion, SlotLoads, TestBatch, TestQueue},
 };
 
 /// Tests are taken back only if the run then ends earlier by at least this multiple of the start cost,
@@ -29,12 +29,21 @@ enum LeaseIdleness {
     Ending,
 }
 
+/// What a lease holds until its process ends, however it ends.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct LeaseHoldings {
+    /// Number of slots that the lease occupies.
+    pub(super) weight: Slots,
+    /// Number of the lease's process, from 1. No other lease of the run has it.
+    pub(super) slot: usize,
+    pub(super) portions: Vec<HeldPortion>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ActiveLease {
     id: LeaseId,
     batch: TestBatch,
-    /// Slots that the lease occupies.
-    weight: Slots,
+    holdings: LeaseHoldings,
     /// Number of startup timeouts of the program's processes before this lease.
     start_timeouts: u32,
     /// How the lease was cancelled, if it was.
@@ -54,14 +63,14 @@ impl ActiveLease {
     pub(super) fn new(
         id: LeaseId,
         batch: TestBatch,
-        weight: Slots,
+        holdings: LeaseHoldings,
         start_timeouts: u32,
         has_waited: bool,
     ) -> Self {
         Self {
             id,
             batch,
-            weight,
+            holdings,
             start_timeouts,
             cancel_mode: None,
             pace: LeasePace::default(),
@@ -185,12 +194,17 @@ impl ActiveLease {
         Some(fixture)
     }
 
+    pub(super) fn holdings(&self) -> &LeaseHoldings {
+        &self.holdings
+    }
+
     pub(super) fn weight(&self) -> Slots {
-        self.weight
+        self.holdings.weight
     }
 
     pub(super) fn busy_slot(&self, remaining: Duration) -> BusySlot {
-        BusySlot { program: self.program(), weight: self.weight(), remaining }
+        let LeaseHoldings { weight, portions, .. } = self.holdings.clone();
+        BusySlot { program: self.program(), weight, portions, remaining }
     }
 
     /// Returns how much longer the lease is expected to take, assuming that a running test is half done.
@@ -238,7 +252,7 @@ impl ActiveLease {
         if !queue.process_traits(program).ends_between_tests || self.batch.is_isolated {
             return None;
         }
-        let idle = (idle / self.weight.0.max(1)).min(queue.room_for(program, loads));
+        let idle = (idle / self.weight().0.max(1)).min(queue.room_for(program, loads));
         let estimates = self.unstarted(tests).map(|test| self.paced_duration(tests, test));
         let estimates = estimates.collect::<Option<Vec<_>>>()?;
         let whole = estimates.iter().copied().fold(Duration::ZERO, Duration::saturating_add);

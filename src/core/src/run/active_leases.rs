@@ -7,8 +7,11 @@ use std::{
 };
 
 use super::{
-    BatchLease, CancelMode, RunAction, active_lease::ActiveLease, failure_policy::FailurePolicy,
-    run_slots::RunSlots, run_tests::RunTests,
+    BatchLease, CancelMode, RunAction,
+    active_lease::{ActiveLease, LeaseHoldings},
+    failure_policy::FailurePolicy,
+    run_slots::RunSlots,
+    run_tests::RunTests,
 };
 use crate::{LeaseId, ProgramId, SetUpProgress, Slots, WorkerId, batching::SlotLoads};
 
@@ -68,10 +71,21 @@ impl ActiveLeases {
         let id = LeaseId(self.next);
         self.next += 1;
         let start_timeouts = failures.start_timeouts(batch.program);
-        let weight = tests.queue().lease_weight(batch.program, loads.usable());
-        let lease = ActiveLease::new(id, batch.clone(), weight, start_timeouts, has_waited);
+        let holdings = LeaseHoldings {
+            weight: tests.queue().lease_weight(batch.program, loads.usable()),
+            slot: self.free_slot(),
+            portions: tests.queue().portions_of_lease(batch.program, &loads),
+        };
+        let lease = ActiveLease::new(id, batch, holdings, start_timeouts, has_waited);
+        let assigned = tests.assign(worker, &lease);
         self.leases.insert(worker, lease);
-        Some(tests.assign(worker, id, batch, start_timeouts))
+        Some(assigned)
+    }
+
+    /// Returns the lowest number, from 1, that no lease has.
+    fn free_slot(&self) -> usize {
+        let taken: BTreeSet<usize> = self.leases.values().map(|held| held.holdings().slot).collect();
+        (1..).find(|slot| !taken.contains(slot)).expect("a run has fewer than 2^64 leases")
     }
 
     /// Removes and returns a worker's lease if it has this id.
@@ -131,8 +145,8 @@ impl ActiveLeases {
         let loads = self.loads(tests, slots);
         let batch = tests.next_batch(|queue| queue.next_extension(program, &loads))?;
         let held = self.leases.get_mut(&worker)?;
-        held.extend(batch.clone());
-        Some(tests.assign(worker, held.id(), batch, held.start_timeouts()))
+        held.extend(batch);
+        Some(tests.assign(worker, held))
     }
 
     /// Cancels all leases that are not yet cancelled in this mode, except those of tear-downs.

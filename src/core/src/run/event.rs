@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, RetryPolicy, SetUpProgress, Slots,
     SynthesizedResult, TestId, WorkerId,
-    batching::{LeaseNeeds, ProgramCosts, QueuedTest, TestBatch},
+    batching::{HeldPortion, LeaseNeeds, ProgramCosts, QueuedTest, TestBatch},
     ledger::Ledger,
 };
 
@@ -13,8 +13,9 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SchedulingPlan {
     pub programs: Vec<ProgramCosts>,
-    /// Capacity of each resource that tests need.
-    pub capacities: Vec<u32>,
+    /// For each resource that tests need, the amounts of its units. A resource whose units are not told apart
+    /// is a single unit.
+    pub capacities: Vec<Vec<u32>>,
     /// Selected tests. Tests of one program are in the framework's order, or shuffled.
     pub tests: Vec<ScheduledTest>,
     /// Maximum number of concurrent workers.
@@ -313,6 +314,12 @@ pub struct BatchLease {
     /// Startup timeouts of the program's processes so far. Each one doubles the startup limit of this
     /// process.
     pub start_timeouts: u32,
+    /// Number of the lease's process from 1 to the number of slots. No other lease has the number until this
+    /// one ends.
+    pub slot: usize,
+    /// Resources that the lease holds until it ends: for each resource one entry for each portion that the
+    /// program needs, in the same order.
+    pub portions: Vec<HeldPortion>,
 }
 
 /// Stage of a run, named after what the run waits for. Timeout messages name it.

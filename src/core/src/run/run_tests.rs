@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     BatchLease, ScheduledTest,
+    active_lease::{ActiveLease, LeaseHoldings},
     attempts::TestAttempts,
     prerequisites::{BlockedTests, FailedBefore, ReleasedTests},
     tear_downs::TearDowns,
@@ -71,7 +72,7 @@ impl RunTests {
     /// run.
     pub(super) fn new(
         programs: Vec<ProgramCosts>,
-        capacities: Vec<u32>,
+        capacities: Vec<Vec<u32>>,
         batch_limit: Option<Duration>,
         is_open: bool,
         retry_seed: u64,
@@ -173,16 +174,11 @@ impl RunTests {
         }
     }
 
-    /// Assigns the tests of a batch to a lease. From now on the worker may send a message of this run, even
+    /// Assigns the tests of a lease's batch to it. From now on the worker may send a message of this run, even
     /// if only the start of a test, so its stream must be drained.
-    pub(super) fn assign(
-        &mut self,
-        worker: WorkerId,
-        lease: LeaseId,
-        batch: TestBatch,
-        start_timeouts: u32,
-    ) -> BatchLease {
+    pub(super) fn assign(&mut self, worker: WorkerId, held: &ActiveLease) -> BatchLease {
         self.ledger.open_stream(worker);
+        let (lease, batch) = (held.id(), held.batch().clone());
         let mut is_failure_provisional = Vec::with_capacity(batch.tests.len());
         let mut passed_iterations = Vec::with_capacity(batch.tests.len());
         for test in &batch.tests {
@@ -192,7 +188,17 @@ impl RunTests {
             is_failure_provisional.push(attempts.is_failure_provisional(planned.retries));
             passed_iterations.push(attempts.passed_iterations());
         }
-        BatchLease { lease, worker, batch, is_failure_provisional, passed_iterations, start_timeouts }
+        let LeaseHoldings { slot, portions, .. } = held.holdings().clone();
+        BatchLease {
+            lease,
+            worker,
+            batch,
+            is_failure_provisional,
+            passed_iterations,
+            start_timeouts: held.start_timeouts(),
+            slot,
+            portions,
+        }
     }
 
     pub(super) fn on_started(&mut self, lease: LeaseId, test: TestId) {

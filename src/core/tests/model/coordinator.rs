@@ -36,12 +36,13 @@ impl ModelWorld {
         self.from_workers.keys().copied().filter(is_idle).collect()
     }
 
-    /// Grants idle workers while the run is below its share and wants more leases.
+    /// Grants idle workers while the run is below its share, wants more leases, and can begin one.
     pub(crate) fn grant_idle_workers(&mut self, scenario: &ModelScenario) {
         while self.client.broken.is_none()
             && let Some(coordinator) = &self.coordinator
             && let (taken, wanted) = (coordinator.run.slots_taken(), coordinator.run.wanted_slots())
             && taken < wanted.min(Slots(coordinator.observer.share))
+            && coordinator.run.can_use_worker()
             && let Some(worker) = self.idle_workers().last().copied()
         {
             self.grant(scenario, worker);
@@ -177,6 +178,13 @@ impl ModelWorld {
             }
             PlantedMistake::IdleProcessForgotten => {
                 actions.retain(|action| !matches!(action, RunAction::EndLease { .. }));
+            }
+            PlantedMistake::UnitsNotHeld => {
+                for action in actions {
+                    if let RunAction::Lease(lease) = action {
+                        lease.portions.iter_mut().for_each(|held| held.unit = 0);
+                    }
+                }
             }
             PlantedMistake::WorkerKept => {
                 actions.retain(|action| !matches!(action, RunAction::ReleaseWorker(_)));

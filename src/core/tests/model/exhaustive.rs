@@ -9,7 +9,7 @@ use heeler_core::{
 use crate::{
     scenario::{
         ClientModel, ModelFaults, ModelScenario, UNLIMITED, abstract_scenario, callback_scenario,
-        fixture_plan, plan,
+        fixture_plan, plan, units_plan,
     },
     search::{number_from_env, search},
     world::{EXPENSIVE, SHORT},
@@ -124,13 +124,22 @@ fn fixture_that_was_set_up_is_torn_down_in_every_order() {
 #[test]
 fn tests_with_a_lock_and_a_heavy_test_never_overlap() {
     let mut plan = plan(&[0, 0, 1, 2], |_, _| {});
-    plan.capacities = vec![1];
+    plan.capacities = vec![vec![1]];
     for locked in &mut plan.programs[..2] {
-        locked.needs.resources.insert(ResourceId(0), 1);
+        locked.needs.resources.insert(ResourceId(0), vec![1]);
     }
     plan.programs[2].needs = LeaseNeeds { weight: Slots(9), ..LeaseNeeds::default() };
     search_all(abstract_scenario(plan.clone(), 2, faults(1, 1, 0)));
     search_all(abstract_scenario(plan, 2, faults(0, 0, 1)));
+}
+
+#[test]
+fn processes_hold_units_of_their_own_until_they_end() {
+    search_all(abstract_scenario(units_plan(), 2, faults(1, 1, 0)));
+    search_all(abstract_scenario(units_plan(), 2, faults(0, 0, 1)));
+    let mut extensible = SchedulingPlan { batch_limit: Some(SHORT), ..units_plan() };
+    extensible.programs[0].process.takes_more_tests = true;
+    search_all(abstract_scenario(extensible, 2, faults(1, 0, 0)));
 }
 
 #[test]

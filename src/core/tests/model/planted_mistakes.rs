@@ -3,11 +3,12 @@
 use crate::{
     rules::{
         ANSWERED, BLAMELESS, COMPLETE, EXTENDED, FINISHED, HANDLED_COMPLETE, HANDLED_COMPLETION,
-        HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE, TORN_DOWN,
+        HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER, HELD, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE,
+        TORN_DOWN,
     },
     scenario::{
         ClientModel, ModelFaults, ModelScenario, PlantedMistake, QueueModel, abstract_scenario,
-        callback_scenario, fixture_plan, plan, queues_scenario,
+        callback_scenario, fixture_plan, plan, queues_scenario, units_plan,
     },
     search::search,
 };
@@ -62,6 +63,13 @@ fn tear_down_forgotten() {
     let scenario = abstract_scenario(fixture_plan(), 1, faults);
     let what = find(&ModelScenario { mistake: PlantedMistake::TearDownForgotten, ..scenario }, TORN_DOWN);
     assert!(what.contains("tears_down: [TestId(0)]"), "{what}");
+}
+
+#[test]
+fn units_not_held() {
+    let scenario = abstract_scenario(units_plan(), 2, ModelFaults::default());
+    let what = find(&ModelScenario { mistake: PlantedMistake::UnitsNotHeld, ..scenario }, HELD);
+    assert!(what.contains("a unit is taken twice"), "{what}");
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub(crate) const NOTHING_AFTER: &str = "nothing but a completion follows a compl
 pub(crate) const RESPONSE: &str = "there is one response, after the completion, and nothing after it";
 pub(crate) const STARTED: &str = "a worker is started only if a lease could be given to it";
 pub(crate) const LEASED: &str = "a lease is due, well formed, within the share, and given to a free worker";
+pub(crate) const HELD: &str =
+    "a lease holds a slot and units of its own, as many as its program needs, until its process ends";
 pub(crate) const ANSWERED: &str = "a worker that is granted, or ends a lease, is leased or released at once";
 pub(crate) const RESUMED: &str = "the rest of a batch is resumed whole, until the program's batches shrink";
 pub(crate) const CANCELLED: &str = "a lease is cancelled only if that changes it";
@@ -45,7 +47,7 @@ pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
 pub(crate) const ENDS: &str = "every path ends";
 
 /// The rules named by [`BrokenRule`].
-pub(crate) const STEP_RULES: [&str; 22] = [
+pub(crate) const STEP_RULES: [&str; 23] = [
     ONE_RESULT,
     COMPLETE,
     NOTHING_AFTER,
@@ -68,6 +70,7 @@ pub(crate) const STEP_RULES: [&str; 22] = [
     BLAMELESS,
     TAKEN_BACK,
     EXTENDED,
+    HELD,
 ];
 
 /// A rule broken by a step.
@@ -127,28 +130,42 @@ impl RunObserver {
         let program = lease.batch.program;
         let is_held = self.held.contains(&program) && self.workers.values().any(|one| one.is_ready(program));
         check(!is_held, "processes of the program are delayed")?;
-        check(self.is_within_capacities(plan, lease), "it takes something that is taken")?;
+        check(self.has_slots_for(plan, lease), "it takes slots that are taken")?;
+        self.check_holdings(plan, lease)?;
         self.check_batch(plan, lease)
     }
 
-    /// Returns whether the slots and resources of all leases with this one are within their capacities.
-    fn is_within_capacities(&self, plan: &SchedulingPlan, lease: &BatchLease) -> bool {
-        let held = self.workers.values().filter_map(|worker| worker.lease.as_ref());
-        let all =
-            || held.clone().chain([lease]).map(|lease| &plan.programs[lease.batch.program.index()].needs);
-        let weights: usize = all().map(|needs| needs.weight.0.min(self.slots.min(self.share))).sum();
-        let taken = |place: usize, capacity: u32| {
-            let amounts = all().filter_map(|needs| {
-                needs
-                    .resources
-                    .iter()
-                    .find(|(resource, _)| resource.index() == place)
-                    .map(|(_, amount)| *amount)
-            });
-            amounts.map(|amount| amount.min(capacity)).sum::<u32>()
-        };
-        let mut capacities = plan.capacities.iter().enumerate();
-        weights <= self.slots && capacities.all(|(place, capacity)| taken(place, *capacity) <= *capacity)
+    /// Returns all leases, with this one.
+    fn leases_with<'l>(&'l self, lease: &'l BatchLease) -> impl Iterator<Item = &'l BatchLease> {
+        self.workers.values().filter_map(|worker| worker.lease.as_ref()).chain([lease])
+    }
+
+    /// Returns whether the weights of all leases with this one are within the slots.
+    fn has_slots_for(&self, plan: &SchedulingPlan, lease: &BatchLease) -> bool {
+        let weight = |lease: &BatchLease| plan.programs[lease.batch.program.index()].needs.weight.0;
+        let weights = self.leases_with(lease).map(|lease| weight(lease).min(self.slots.min(self.share)));
+        weights.sum::<usize>() <= self.slots
+    }
+
+    /// Checks the slot and the units of a new lease.
+    fn check_holdings(&self, plan: &SchedulingPlan, lease: &BatchLease) -> CheckResult {
+        let check = |holds: bool, what: &str| check(HELD, holds, || format!("{what}: {lease:?}"));
+        check((1..=self.slots).contains(&lease.slot), "no such slot")?;
+        let with_slot = self.leases_with(lease).filter(|other| other.slot == lease.slot);
+        check(with_slot.count() == 1, "another lease has its slot")?;
+        let mut taken: BTreeMap<_, u32> = BTreeMap::new();
+        for held in self.leases_with(lease).flat_map(|lease| &lease.portions) {
+            *taken.entry((held.resource, held.unit)).or_default() += held.amount;
+        }
+        let units = taken.iter().map(|((resource, unit), taken)| {
+            plan.capacities[resource.index()].get(*unit as usize).is_some_and(|amount| taken <= amount)
+        });
+        check(units.fold(true, |all, one| all && one), "a unit is taken twice")?;
+        let needs = plan.programs[lease.batch.program.index()].needs.resources.iter();
+        let needed =
+            needs.flat_map(|(resource, portions)| portions.iter().map(|amount| (*resource, *amount)));
+        let held = lease.portions.iter().map(|held| (held.resource, held.amount));
+        check(needed.eq(held), "it lacks a unit")
     }
 
     /// Checks that starts are delayed only while a process takes the program's tests.
@@ -169,6 +186,9 @@ impl RunObserver {
         let is_same =
             |held: &BatchLease| held.lease == lease.lease && held.batch.program == lease.batch.program;
         check(earlier.is_some_and(is_same), "it is another lease, or of another program")?;
+        let keeps = |held: &BatchLease| held.slot == lease.slot && held.portions == lease.portions;
+        let what = || format!("its process got others: {lease:?}");
+        crate::rules::check(HELD, earlier.is_some_and(keeps), what)?;
         let is_isolated = |held: &BatchLease| held.batch.is_isolated;
         check(!is_isolated(lease) && !earlier.is_some_and(is_isolated), "it is isolated")?;
         let busy = self.workers.values().filter(|worker| worker.lease.is_some()).count();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heeler_core::{
-    ProgramId, RetryPolicy, TestId,
+    ProgramId, ResourceId, RetryPolicy, TestId,
     batching::ProgramCosts,
     run::{Prerequisite, ScheduledTest, SchedulingPlan},
 };
@@ -173,6 +173,8 @@ pub(crate) enum PlantedMistake {
     NothingDueAlone,
     /// The coordinator does not end idle processes.
     IdleProcessForgotten,
+    /// Every lease gets the first units of its resources.
+    UnitsNotHeld,
 }
 
 impl ModelFaults {
@@ -294,4 +296,13 @@ pub(crate) fn fixture_plan() -> SchedulingPlan {
         }
         _ => {}
     })
+}
+
+/// Returns a plan with tests that need one of two units, and a test that needs both.
+pub(crate) fn units_plan() -> SchedulingPlan {
+    let mut plan = plan(&[0, 0, 0, 1], |_, _| {});
+    plan.capacities = vec![vec![1, 1]];
+    plan.programs[0].needs.resources.insert(ResourceId(0), vec![1]);
+    plan.programs[1].needs.resources.insert(ResourceId(0), vec![1, 1]);
+    plan
 }

@@ -172,6 +172,7 @@ impl Model for ScenarioModel {
             Property::always(STEP_RULES[19], is_unbroken::<19>),
             Property::always(STEP_RULES[20], is_unbroken::<20>),
             Property::always(STEP_RULES[21], is_unbroken::<21>),
+            Property::always(STEP_RULES[22], is_unbroken::<22>),
             Property::always(REACHED, |model: &Self, state: &ModelState| {
                 let (world, mut steps) = (&state.world, Vec::new());
                 world.can_hear()

@@ -107,6 +107,7 @@ impl TestProgram {
             entries: _,
             unbuilt: _,
             reproduction,
+            resources,
         } = self;
         Self {
             suite: suite.clone(),
@@ -120,6 +121,7 @@ impl TestProgram {
             entries: Vec::new(),
             unbuilt: None,
             reproduction: reproduction.clone(),
+            resources: resources.clone(),
         }
     }
 }

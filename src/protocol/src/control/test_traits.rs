@@ -14,6 +14,9 @@ pub const FIXTURE_CLEANUP_TRAIT: &str = "fixture-cleanup";
 pub const CTEST_NAME_TRAIT: &str = "ctest";
 /// Trait of a test that no other test with the same trait and value runs beside; its value names the lock.
 pub const RESOURCE_LOCK_TRAIT: &str = "resource-lock";
+/// Trait of a test that gets units of CTest's resources. There is one for each group of the test; its value
+/// lists the amounts of the group as `TYPE:AMOUNT`, separated by commas.
+pub const RESOURCE_GROUP_TRAIT: &str = "resource-group";
 /// Trait of a test that takes several slots; its value is their number.
 pub const PROCESSORS_TRAIT: &str = "processors";
 /// Trait of a test that runs while no other test runs.

@@ -98,6 +98,18 @@ pub struct TestProgram {
     /// Parts of reproduce commands that only the program's source knows.
     #[serde(default, skip_serializing_if = "ReproductionHints::is_empty")]
     pub reproduction: ReproductionHints,
+    /// Units of each resource that the program's source declares. Traits of tests say what they take of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, Vec<ResourceUnit>>,
+}
+
+/// A unit of a resource that a program's source declares, such as one device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ResourceUnit {
+    /// Id of the unit, for the tests that get it.
+    pub id: String,
+    /// Amount that tests can take of the unit at the same time.
+    pub amount: u32,
 }
 
 /// Parts of a program's reproduce commands that only its source knows.
@@ -180,6 +192,13 @@ pub struct WorkerLease {
     #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
     pub client_members: ClientMembers,
     pub limits: TestLimits,
+    /// Number from 1 that no other process of the run has at the same time.
+    #[serde(default)]
+    pub slot: u32,
+    /// Environment variables about the units of resources that the process has. They must be set when the
+    /// process starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unit_variables: Vec<(OsText, OsText)>,
     /// Whether these are all tests that the program runs, so no selection is needed.
     #[serde(default)]
     pub is_whole_program: bool,

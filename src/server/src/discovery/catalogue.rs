@@ -437,6 +437,7 @@ mod tests {
             entries: Vec::new(),
             unbuilt: None,
             reproduction: Default::default(),
+            resources: Default::default(),
         };
         ProgramSource { program, config_suite: None }
     }

@@ -10,6 +10,7 @@
 //! - `bonds`: tests that run in one process.
 //! - `needs`: the slots and resources that tests take.
 //! - `waits`: what tests wait for, for users.
+//! - `units`: what a test process learns about the units of its resources.
 //! - `neighbours`: tests that ran at the same time in the same program.
 //! - `attachments`: files attached to a run.
 //! - `resource_usage`: resource usage of the run's processes.
@@ -42,6 +43,7 @@ mod resource_usage;
 mod schedule;
 mod synthesized;
 mod test_history;
+mod units;
 mod waits;
 
 pub use composed::{ComposedRun, ComposedRunEnd};

@@ -25,6 +25,7 @@ use super::{
     needs::{ResourceName, expected_duration},
     program_table::{ListingFacts, NeedyTest, PlannedProgram, PlannedPrograms, ProgramTable},
     test_history::HistorySnapshot,
+    units::UnitVariables,
 };
 
 use crate::discovery::{Catalogue, ListingState, TestRef};
@@ -90,6 +91,8 @@ pub struct RunPlan {
     /// For each program of the model, the configured fixtures whose variables its processes get; each follows
     /// the fixtures that it needs.
     pub fixtures: Vec<Arc<[String]>>,
+    /// For each program of the model, what its processes learn about the units of their resources.
+    pub(super) units: Vec<UnitVariables>,
     /// The selected tests, then the set-ups and tear-downs of the fixtures that they need.
     pub tests: Vec<SelectedTest>,
     /// Groups that contain the tests; each follows its parent.
@@ -237,6 +240,7 @@ impl RunPlan {
             model_programs: programs.model_programs,
             fixtures: programs.fixtures,
             resources: programs.resources,
+            units: programs.units,
             tests,
             groups,
             model,
@@ -272,6 +276,7 @@ impl RunPlan {
             || has_fixtures(&added.tests)
             || added.programs.programs != self.programs
             || added.programs.model_programs != self.model_programs
+            || added.programs.units != self.units
             || !has_equal_needs()
         {
             return None;
@@ -337,11 +342,13 @@ impl RunPlan {
         self.model_programs[program.index()]
     }
 
-    /// Returns the first program of the model that stands for this one, and gets no variables of fixtures.
+    /// Returns the first program of the model that stands for this one, and whose processes get no variables
+    /// of fixtures and units, so that a process of the program can run its tests.
     pub(super) fn model_program(&self, program: usize) -> Option<ProgramId> {
-        let mut model = self.model_programs.iter().zip(&self.fixtures);
-        let place = model.position(|(one, fixtures)| *one == program && fixtures.is_empty());
-        place.map(program_id)
+        let has_no_variables = |place: usize| self.fixtures[place].is_empty() && self.units[place].is_empty();
+        let mut model = self.model_programs.iter().enumerate();
+        let place = model.find(|(place, one)| **one == program && has_no_variables(*place));
+        place.map(|(place, _)| program_id(place))
     }
 
     /// Returns the selected tests, without set-ups and tear-downs of fixtures.
@@ -499,6 +506,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
             entries: Vec::new(),
             unbuilt: None,
             reproduction: Default::default(),
+            resources: BTreeMap::new(),
         };
         PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });

@@ -8,11 +8,14 @@ use std::{
     time::Duration,
 };
 
-use heeler_config::TestSettings;
-use heeler_core::batching::{LeaseNeeds, ProcessTraits, ProgramCosts};
+use heeler_config::{ResourceCapacity, TestSettings};
+use heeler_core::batching::{ProcessTraits, ProgramCosts};
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::needs::{ResourceIds, ResourceName};
+use super::{
+    needs::{DeclaredResources, ResourceIds, ResourceName, TestNeeds},
+    units::UnitVariables,
+};
 
 /// Facts from the listing of a program, besides its tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,12 +48,14 @@ pub(super) struct PlannedPrograms {
     pub(super) model_programs: Vec<usize>,
     /// Fixtures whose variables the processes of each program of the model get.
     pub(super) fixtures: Vec<Arc<[String]>>,
+    /// What the processes of each program of the model learn about their units.
+    pub(super) units: Vec<UnitVariables>,
     /// Costs of the programs of the model.
     pub(super) costs: Vec<ProgramCosts>,
     /// Names of the resources that the programs of the model need.
     pub(super) resources: Vec<ResourceName>,
-    /// Capacities of these resources.
-    pub(super) capacities: Vec<u32>,
+    /// Amounts of the units of each of these resources.
+    pub(super) capacities: Vec<Vec<u32>>,
 }
 
 /// What decides the needs of a test.
@@ -72,9 +77,10 @@ pub(super) struct ProgramTable {
     base_costs: Vec<ProgramCosts>,
     listings: Vec<ListingFacts>,
     /// Index of each program of the model, by its program, needs and fixtures.
-    by_needs: HashMap<(usize, LeaseNeeds, Arc<[String]>), usize>,
+    by_needs: HashMap<(usize, TestNeeds, Arc<[String]>), usize>,
     model_programs: Vec<usize>,
     fixtures: Vec<Arc<[String]>>,
+    units: Vec<UnitVariables>,
     costs: Vec<ProgramCosts>,
     resources: ResourceIds,
 }
@@ -112,22 +118,24 @@ impl ProgramTable {
         self.base_costs[program].process
     }
 
-    /// Returns the index of the program of the model for a test of a program. `declared` holds the capacities
-    /// of the configured resources.
+    /// Returns the index of the program of the model for a test of a program. `configured` are the resources
+    /// of the configuration.
     pub(super) fn model_program(
         &mut self,
         program: usize,
         NeedyTest { listed, settings, fixtures, memory_units }: NeedyTest<'_>,
-        declared: &BTreeMap<String, u32>,
+        configured: &BTreeMap<String, ResourceCapacity>,
     ) -> usize {
+        let declared = DeclaredResources { configured, of_source: &self.programs[program].resources };
         let mut needs = self.resources.needs_of(listed, settings, declared);
         if memory_units > 0 {
-            self.resources.add_memory(&mut needs, memory_units);
+            self.resources.add_memory(&mut needs.lease, memory_units);
         }
         *self.by_needs.entry((program, needs, fixtures)).or_insert_with_key(|(_, needs, fixtures)| {
             self.model_programs.push(program);
             self.fixtures.push(Arc::clone(fixtures));
-            self.costs.push(ProgramCosts { needs: needs.clone(), ..self.base_costs[program].clone() });
+            self.units.push(needs.units.clone());
+            self.costs.push(ProgramCosts { needs: needs.lease.clone(), ..self.base_costs[program].clone() });
             self.costs.len() - 1
         })
     }
@@ -153,9 +161,9 @@ impl ProgramTable {
                 (0..self.costs.len()).filter(|place| self.model_programs[*place] == program).collect();
             let limit = own.iter().filter_map(|place| self.costs[*place].max_processes).min();
             let Some(limit) = limit.filter(|_| own.len() > 1) else { continue };
-            let processes = self.resources.insert(ResourceName::ProcessesOf(program), limit.get());
+            let processes = self.resources.insert(ResourceName::ProcessesOf(program), vec![limit.get()]);
             for place in own {
-                self.costs[place].needs.resources.insert(processes, 1);
+                self.costs[place].needs.resources.insert(processes, vec![1]);
             }
         }
     }
@@ -165,9 +173,9 @@ impl ProgramTable {
         if self.costs.len() > self.programs.len() {
             self.share_process_limits();
         }
-        let Self { programs, listings, model_programs, fixtures, costs, resources, .. } = self;
+        let Self { programs, listings, model_programs, fixtures, units, costs, resources, .. } = self;
         let (resources, capacities) = resources.into_parts();
-        PlannedPrograms { programs, listings, model_programs, fixtures, costs, resources, capacities }
+        PlannedPrograms { programs, listings, model_programs, fixtures, units, costs, resources, capacities }
     }
 }
 
@@ -201,7 +209,7 @@ mod tests {
         let finished = table.finish();
         assert_eq!(
             (finished.model_programs.as_slice(), finished.capacities.as_slice()),
-            (&[0, 0][..], &[3][..])
+            (&[0, 0][..], &[vec![3]][..])
         );
         assert!(finished.costs.iter().all(|costs| costs.needs.resources.len() == 1));
     }

@@ -17,7 +17,7 @@ pub(super) fn manifest_schedule(plan: &RunPlan) -> ManifestSchedule {
         slots: to_u32(plan.model.slots),
         preparation_ms: millis(plan.provenance.preparation),
         resources: named
-            .map(|(one, capacity)| ManifestResource { name: name(one), capacity: *capacity })
+            .map(|(one, units)| ManifestResource { name: name(one), capacity: sum_of(units) })
             .collect(),
         ..ManifestSchedule::default()
     };
@@ -42,7 +42,7 @@ fn add_needs(schedule: &mut ManifestSchedule, plan: &RunPlan) {
     for ((costs, tests), id) in plan.model.programs.iter().zip(tests_of).zip((0_u32..).map(ProgramId)) {
         let resources = costs.needs.resources.iter();
         let mut resources: Vec<_> =
-            resources.map(|(resource, amount)| (to_u32(resource.index()), *amount)).collect();
+            resources.map(|(resource, portions)| (to_u32(resource.index()), sum_of(portions))).collect();
         if let Some(limit) = own_process_limit(plan, id, costs) {
             let name = processes_of(plan, plan.program_of(id));
             resources.push((to_u32(schedule.resources.len()), 1));
@@ -70,6 +70,10 @@ fn own_process_limit(plan: &RunPlan, id: ProgramId, costs: &ProgramCosts) -> Opt
 
 fn processes_of(plan: &RunPlan, program: usize) -> String {
     format!("a process of {}", plan.programs[program].suite)
+}
+
+fn sum_of(amounts: &[u32]) -> u32 {
+    amounts.iter().copied().fold(0, u32::saturating_add)
 }
 
 fn to_u32(number: usize) -> u32 {

@@ -19,6 +19,7 @@ fn program(framework: Option<&str>) -> TestProgram {
         entries: Vec::new(),
         unbuilt: None,
         reproduction: Default::default(),
+        resources: Default::default(),
     }
 }
 

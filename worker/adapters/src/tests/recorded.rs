@@ -141,6 +141,7 @@ fn listed(recording: &TranscriptRecording) -> Vec<ListedTest> {
         entries: Vec::new(),
         unbuilt: None,
         reproduction: Default::default(),
+        resources: Default::default(),
     };
     let output = |name: &&str| {
         let bytes = read(name);

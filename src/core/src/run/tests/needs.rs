@@ -1,14 +1,18 @@
 //! Runs whose tests take slots and resources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ResourceId, batching::LeaseNeeds};
+use crate::{
+    ResourceId,
+    batching::{HeldPortion, LeaseNeeds},
+};
 
 fn needs(weight: usize, resources: &[(u32, u32)], priority: i32) -> LeaseNeeds {
-    let resources = resources.iter().map(|(resource, amount)| (ResourceId(*resource), *amount)).collect();
+    let resources = resources.iter().map(|(resource, amount)| (ResourceId(*resource), vec![*amount]));
+    let resources = resources.collect();
     LeaseNeeds { weight: Slots(weight), resources, priority }
 }
 
@@ -25,7 +29,16 @@ fn plan(slots: usize, capacities: &[u32], programs: Vec<(LeaseNeeds, usize)>) ->
     };
     let tests = programs.iter().enumerate().flat_map(|(id, (_, count))| vec![test(id); *count]).collect();
     let programs = programs.into_iter().map(|(needs, _)| program(needs)).collect();
-    SchedulingPlan { programs, capacities: capacities.to_vec(), slots, ..plan_of(tests) }
+    let capacities = capacities.iter().map(|capacity| vec![*capacity]).collect();
+    SchedulingPlan { programs, capacities, slots, ..plan_of(tests) }
+}
+
+/// How a lease ends early.
+#[derive(Debug, Clone, Copy)]
+enum Death {
+    BeforeTests,
+    AfterTests,
+    OfWorker,
 }
 
 /// A run whose workers finish their leases in a given order, with checks of what runs at the same time.
@@ -73,21 +86,32 @@ impl Simulation {
         }
     }
 
-    /// Checks that no slot and no resource is taken twice.
+    /// Checks that no slot and no unit is taken twice, and that each lease has the portions that it needs.
     fn check(&self) {
-        let mut taken: BTreeMap<ResourceId, u32> = BTreeMap::new();
-        let mut slots = 0;
+        let mut taken: BTreeMap<(ResourceId, u32), u32> = BTreeMap::new();
+        let (mut weights, mut slots) = (0, BTreeSet::new());
         for lease in self.busy.values() {
             let needs = &self.plan.programs[lease.batch.program.index()].needs;
-            slots += needs.weight.0.min(self.plan.slots);
-            for (resource, amount) in &needs.resources {
-                let capacity = self.plan.capacities[resource.index()];
-                *taken.entry(*resource).or_default() += (*amount).min(capacity);
+            weights += needs.weight.0.min(self.plan.slots);
+            assert!(
+                (1..=self.plan.slots).contains(&lease.slot) && slots.insert(lease.slot),
+                "{:?}",
+                self.busy
+            );
+            for HeldPortion { resource, unit, amount } in &lease.portions {
+                *taken.entry((*resource, *unit)).or_default() += amount;
+            }
+            for (resource, portions) in &needs.resources {
+                let held = lease.portions.iter().filter(|held| held.resource == *resource);
+                let held: Vec<u32> = held.map(|held| held.amount).collect();
+                let units = &self.plan.capacities[resource.index()];
+                assert!(held == *portions || held == *units, "{portions:?} of {units:?}: {lease:?}");
             }
         }
-        assert!(slots <= self.plan.slots, "{slots} slots: {:?}", self.busy);
-        for (resource, amount) in taken {
-            assert!(amount <= self.plan.capacities[resource.index()], "{resource}: {:?}", self.busy);
+        assert!(weights <= self.plan.slots, "{weights} slots: {:?}", self.busy);
+        for ((resource, unit), amount) in taken {
+            let most = self.plan.capacities[resource.index()][unit as usize];
+            assert!(amount <= most, "{resource}: {:?}", self.busy);
         }
     }
 
@@ -136,6 +160,30 @@ impl Simulation {
     fn finish(&mut self, index: usize) {
         let worker = *self.busy.keys().nth(index % self.busy.len()).unwrap();
         let lease = self.busy.remove(&worker).unwrap();
+        self.pass(worker, &lease);
+        self.end_lease(worker, &lease, LeaseOutcome::Complete);
+    }
+
+    /// Kills the process or the worker of the busy worker at this index, before or after its tests.
+    fn kill(&mut self, index: usize, death: Death) {
+        let worker = *self.busy.keys().nth(index % self.busy.len()).unwrap();
+        let lease = self.busy.remove(&worker).unwrap();
+        match death {
+            Death::AfterTests => {
+                self.pass(worker, &lease);
+                self.end_lease(worker, &lease, LeaseOutcome::BadExit);
+            }
+            Death::BeforeTests => self.end_lease(worker, &lease, LeaseOutcome::DiedOutside),
+            Death::OfWorker => {
+                let lost = RunEvent::WorkerLost { worker, proven: 0, settled: Vec::new() };
+                let actions = self.run.handle(lost);
+                self.execute(actions);
+            }
+        }
+    }
+
+    /// Passes all tests of a lease.
+    fn pass(&mut self, worker: WorkerId, lease: &BatchLease) {
         for test in &lease.batch.tests {
             let position = self.positions.entry(worker).or_default();
             *position += 1;
@@ -144,7 +192,10 @@ impl Simulation {
             let actions = self.run.handle(settled);
             self.execute(actions);
         }
-        let (lease, end) = (lease.lease, LeaseOutcome::Complete);
+    }
+
+    fn end_lease(&mut self, worker: WorkerId, lease: &BatchLease, end: LeaseOutcome) {
+        let lease = lease.lease;
         let actions = self.run.handle(RunEvent::LeaseEnded { worker, lease, end, start: None });
         self.execute(actions);
     }
@@ -325,26 +376,97 @@ fn waits_for_prerequisites_name_the_test_at_the_beginning_of_the_chain() {
     assert!(simulation.run.waits().is_empty());
 }
 
+/// Returns the units that a lease holds, of any resource.
+fn units_of(lease: &BatchLease) -> Vec<u32> {
+    lease.portions.iter().map(|held| held.unit).collect()
+}
+
+#[test]
+fn leases_hold_the_first_free_units() {
+    let mut one = needs(1, &[], 0);
+    one.resources.insert(ResourceId(0), vec![1]);
+    let mut two = needs(1, &[], -1);
+    two.resources.insert(ResourceId(0), vec![1, 1]);
+    let mut plan = plan(4, &[], vec![(one, 4), (two, 1)]);
+    plan.capacities = vec![vec![1; 3]];
+    let mut simulation = Simulation::new(plan);
+    simulation.grant();
+    let held: Vec<_> = simulation.busy.values().map(|lease| (units_of(lease), lease.slot)).collect();
+    assert_eq!(held, [(vec![0], 1), (vec![1], 2), (vec![2], 3)]);
+    simulation.finish(1);
+    let held: BTreeSet<_> = simulation.busy.values().map(units_of).collect();
+    assert_eq!(held, BTreeSet::from([vec![0], vec![1], vec![2]]), "the next test gets the free unit");
+    simulation.finish(1);
+    simulation.finish(0);
+    simulation.grant();
+    let last = simulation.busy.values().find(|lease| lease.batch.program.0 == 1).unwrap();
+    assert_eq!(units_of(last).len(), 2);
+    simulation.finish_all(&[0]);
+}
+
+#[test]
+fn extended_lease_keeps_its_slot_and_units() {
+    let mut needs = LeaseNeeds::default();
+    needs.resources.insert(ResourceId(0), vec![1]);
+    let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::default() };
+    let test = ScheduledTest { weight: Some(Duration::from_millis(10)), ..plain_test() };
+    let plan = SchedulingPlan {
+        programs: vec![ProgramCosts { process, needs, ..ProgramCosts::default() }],
+        capacities: vec![vec![1; 2]],
+        batch_limit: Some(Duration::from_millis(20)),
+        slots: 2,
+        ..plan_of(vec![test; 20])
+    };
+    let mut simulation = Simulation::new(plan);
+    simulation.grant();
+    let [first, second] = simulation.busy.values().cloned().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!((units_of(&first), first.slot, units_of(&second), second.slot), (vec![0], 1, vec![1], 2));
+    // Another process takes the first unit in the meantime.
+    simulation.pass(second.worker, &second);
+    simulation.finish(0);
+    let idle = RunEvent::LeaseIdle { worker: second.worker, lease: second.lease };
+    let actions = simulation.run.handle(idle);
+    let extended = actions.iter().find_map(|action| match action {
+        RunAction::ExtendLease(lease) => Some(lease),
+        _ => None,
+    });
+    let extended = extended.unwrap_or_else(|| panic!("{actions:?}"));
+    assert_eq!((extended.lease, extended.slot, units_of(extended)), (second.lease, 2, vec![1]));
+    assert_ne!(extended.batch.tests, second.batch.tests);
+}
+
 fn any_needs(resources: u32) -> impl Strategy<Value = LeaseNeeds> {
-    let amounts = proptest::collection::vec((0..resources, 1_u32..4), 0..3);
-    (1_usize..6, amounts, -1_i32..2).prop_map(|(weight, amounts, priority)| needs(weight, &amounts, priority))
+    let portions = proptest::collection::vec(1_u32..4, 1..3);
+    let resources = proptest::collection::btree_map(0..resources, portions, 0..3);
+    (1_usize..6, resources, -1_i32..2).prop_map(|(weight, resources, priority)| {
+        let resources =
+            resources.into_iter().map(|(resource, portions)| (ResourceId(resource), portions)).collect();
+        LeaseNeeds { weight: Slots(weight), resources, priority }
+    })
+}
+
+fn any_death() -> impl Strategy<Value = Option<Death>> {
+    let deaths = [Some(Death::BeforeTests), Some(Death::AfterTests), Some(Death::OfWorker), None, None];
+    proptest::sample::select(deaths.to_vec())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// In any world, every test gets its result, nothing is taken twice, and workers are not requested for
-    /// ever.
+    /// In any world, every test gets its result, nothing is taken twice, everything comes back however a
+    /// lease ends, and workers are not requested for ever.
     #[test]
     fn random_worlds_end_within_their_capacities(
         slots in 1_usize..6,
-        capacities in proptest::collection::vec(1_u32..4, 3),
+        capacities in proptest::collection::vec(proptest::collection::vec(1_u32..4, 1..4), 3),
         programs in proptest::collection::vec((any_needs(3), 1_usize..8), 1..8),
         order in proptest::collection::vec(0_usize..8, 1..20),
+        deaths in proptest::collection::vec((0_usize..8, any_death()), 0..12),
         is_isolated in any::<bool>(),
         edges in proptest::collection::vec((0_usize..40, 0_usize..40), 0..20),
     ) {
-        let mut plan = plan(slots, &capacities, programs);
+        let mut plan = plan(slots, &[], programs);
+        plan.capacities = capacities;
         plan.tests.iter_mut().for_each(|test| test.is_isolated = is_isolated);
         let count = plan.tests.len();
         for (one, other) in edges.into_iter().map(|(one, other)| (one % count, other % count)) {
@@ -354,7 +476,16 @@ proptest! {
                 plan.tests[one.max(other)].prerequisites.push(prerequisite);
             }
         }
-        Simulation::new(plan).finish_all(&order);
+        let mut simulation = Simulation::new(plan);
+        for (place, death) in deaths {
+            simulation.grant();
+            match death {
+                _ if simulation.busy.is_empty() => break,
+                Some(death) => simulation.kill(place, death),
+                None => simulation.finish(place),
+            }
+        }
+        simulation.finish_all(&order);
     }
 
     /// Leases stay within the slots that the machine has at the moment, and need no more than they say.

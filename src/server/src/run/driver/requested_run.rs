@@ -271,6 +271,8 @@ impl RequestedRun {
                 startup_ms: self.startup_limit_ms(program, lease.start_timeouts, findings),
                 ..self.plan.limits
             },
+            slot: u32::try_from(lease.slot).unwrap_or(u32::MAX),
+            unit_variables: self.plan.units[model_program].of_process(&lease.portions),
             is_whole_program: self.plan.is_whole_program(program, &lease.batch.tests),
             journal_limit_bytes: self.plan.journal_limit_bytes,
             repeat: if is_fixture { NonZeroU32::MIN } else { self.plan.repeat },
