@@ -6,6 +6,7 @@
 
 mod environment;
 mod fold;
+mod resources;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -27,6 +28,7 @@ use super::{
 };
 use fold::{FoldedTests, Surroundings};
 use heeler_cargo::read_tool_output;
+use resources::ResourceSpec;
 
 pub(in crate::cli) const NAME: &str = "ctest";
 /// The file that marks a CTest build folder.
@@ -143,7 +145,9 @@ impl TestSource for CtestSource {
                     if has_several { dir.to_string_lossy() } else { suite.unwrap_or_default().into() };
                 qualify_fixtures(&mut tests, &scope);
             }
+            let resources = ResourceSpec::read(&dir, args)?;
             let surroundings = Surroundings {
+                resources: &resources,
                 variable: &|name| std::env::var(name).ok(),
                 framework: &|path| heeler_worker::likely_framework(&dir.join(path)),
             };
@@ -265,14 +269,14 @@ mod tests {
     fn each_property_that_is_not_applied_is_named_once() {
         let tests = [
             test("a", &["MEASUREMENT"], &[]),
-            test("b", &["MEASUREMENT", "RESOURCE_GROUPS"], &["a"]),
+            test("b", &["MEASUREMENT", "PROCESSOR_AFFINITY"], &["a"]),
             test("c", &["MEASUREMENT"], &[]),
         ];
         assert_eq!(
             unsupported(&tests),
             [
                 "the unsupported CTest property MEASUREMENT of a and 2 more",
-                "the unsupported CTest property RESOURCE_GROUPS of b",
+                "the unsupported CTest property PROCESSOR_AFFINITY of b",
             ]
         );
     }

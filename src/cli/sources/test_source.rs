@@ -6,7 +6,7 @@ use heeler_config::{Config, FindProgramsError, SuiteConfig};
 use heeler_core::SourceRequest;
 use heeler_protocol::{
     control::{OsText, TestProgram},
-    ctest::CtestListingError,
+    ctest::{CtestListingError, ResourceSpecError},
     mcp::http::LocalUrlError,
 };
 
@@ -148,6 +148,12 @@ pub(in crate::cli) enum SourcesError {
     /// The output of CTest is not a list of tests.
     #[error("failed to list the CTest tests of {}", path.display())]
     CtestListing { path: PathBuf, source: CtestListingError },
+    /// The resource spec file of CTest can't be read.
+    #[error("failed to read the resource spec file {}", path.display())]
+    ResourceSpecFile { path: PathBuf, source: std::io::Error },
+    /// The resource spec file of CTest is malformed.
+    #[error("failed to read the resource spec file {}", path.display())]
+    ResourceSpec { path: PathBuf, source: ResourceSpecError },
     /// There is no Python interpreter.
     #[error("Python interpreter not found: {python}; name one with --python")]
     NoPython { python: String },

@@ -39,6 +39,7 @@ mod pytest_sessions;
 mod recognition;
 mod recorded_reports;
 mod relative_sources;
+mod resource_units;
 mod scheduling;
 mod stream_names;
 mod subtests;

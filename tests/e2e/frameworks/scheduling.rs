@@ -1,7 +1,7 @@
 //! Tests that take slots and resources, by the properties of CTest and by `heeler.toml`. Each test of these
 //! projects fails if another one runs beside it that must not, so a run at full width tells.
 
-use std::process::Command;
+use std::{collections::BTreeSet, process::Command};
 
 use super::pytest;
 use crate::support::{fixtures::succeed, terminal::TerminalCommand, world::TestWorld};
@@ -140,7 +140,7 @@ fn tests_that_belong_together_share_a_process() {
             .map(|line| line.split(' ').collect::<Vec<_>>())
             .filter(|words| words[0] == bond)
             .collect();
-        let pids: std::collections::BTreeSet<&str> = own.iter().map(|words| words[2]).collect();
+        let pids: BTreeSet<&str> = own.iter().map(|words| words[2]).collect();
         assert_eq!(pids.len(), 1, "{bond}: {log}");
         let order: Vec<usize> = own.iter().map(|words| words[1].parse().unwrap()).collect();
         assert!(order.is_sorted(), "{bond}: {order:?}");

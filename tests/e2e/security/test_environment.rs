@@ -107,7 +107,7 @@ fn test_environment_applies_set_and_unset() {
         assert!(found.remove("TEST_TMPDIR").is_some_and(|path| path.contains("/heeler-")));
         let run_id = found.remove("HEELER_RUN_ID").unwrap();
         assert_eq!(run_id.len(), 36, "{run_id}");
-        expected.extend([("HEELER", "1"), ("HEELER_WORKER", "1")].map(owned));
+        expected.extend([("HEELER", "1"), ("HEELER_WORKER", "1"), ("HEELER_SLOT", "1")].map(owned));
         assert_eq!(found, expected, "{framework}");
     }
 }

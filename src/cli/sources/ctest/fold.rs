@@ -10,14 +10,16 @@ use heeler_protocol::{
     control::{
         COST_TRAIT, CTEST_NAME_TRAIT, CommandRules, CommandTest, DEPENDS_TRAIT, FIXTURE_CLEANUP_TRAIT,
         FIXTURE_REQUIRED_TRAIT, FIXTURE_SETUP_TRAIT, ListedTest, OsText, PROCESSORS_TRAIT,
-        RESOURCE_LOCK_TRAIT, RUN_SERIAL_TRAIT, ReportName, TestProgram, TimeoutAfterMatch, TraitPair,
+        RESOURCE_GROUP_TRAIT, RESOURCE_LOCK_TRAIT, RUN_SERIAL_TRAIT, ReportName, ResourceUnit, TestProgram,
+        TimeoutAfterMatch, TraitPair,
     },
-    ctest::{CtestProperties, CtestTest, SKIP_FAILS, SKIP_TRAIT},
+    ctest::{CtestProperties, CtestTest, ResourceGroup, SKIP_FAILS, SKIP_TRAIT},
 };
 
 use super::{
     TEST_FILE,
     environment::{Variables, variables},
+    resources::ResourceSpec,
 };
 
 /// How CTest's arguments select a test of a framework.
@@ -115,6 +117,8 @@ pub(super) struct FoldedTests {
     /// Index of each program.
     by_key: BTreeMap<ProgramKey, usize>,
     commands: Vec<ListedTest>,
+    /// Resources for the groups of tests.
+    resources: BTreeMap<String, Vec<ResourceUnit>>,
 }
 
 /// Properties that the tests of one program share.
@@ -140,6 +144,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
     /// Returns the framework found in a program.
     pub(super) framework: &'a dyn Fn(&str) -> Option<&'static str>,
+    /// Resources for the groups of tests.
+    pub(super) resources: &'a ResourceSpec,
 }
 
 /// A CTest test with its variables. For a test of a known framework, also its program and its name in the
@@ -155,20 +161,24 @@ struct SortedTest {
 impl FoldedTests {
     pub(super) fn of(tests: Vec<CtestTest>, surroundings: &Surroundings<'_>) -> Self {
         // Find the program of each test.
-        let mut folded = Self::default();
+        let resources = surroundings.resources.units();
+        let mut folded = Self { resources, ..Self::default() };
         let mut frameworks = BTreeMap::new();
         let mut sorted = Vec::with_capacity(tests.len());
         for test in tests {
             let properties = &test.properties;
             let modifications = &properties.environment_modification;
             match variables(&properties.environment, modifications, surroundings.variable) {
-                Ok(env) => {
+                Ok(mut env) => {
+                    env.extend(surroundings.resources.group_count(surroundings.variable));
                     let mut framework = |path: &str| {
                         let known = frameworks.entry(path.to_owned());
                         *known.or_insert_with(|| (surroundings.framework)(path))
                     };
-                    let found = program_of(&test, &env, &mut framework);
-                    sorted.push(SortedTest { folded: found, test, env, broken: None });
+                    let broken = surroundings.resources.lacking(properties);
+                    let broken = broken.map(|reason| format!("not run: {reason}"));
+                    let found = program_of(&test, &env, &mut framework).filter(|_| broken.is_none());
+                    sorted.push(SortedTest { folded: found, test, env, broken });
                 }
                 Err(reason) => {
                     let broken = Some(format!("not run: {reason}"));
@@ -222,10 +232,12 @@ impl FoldedTests {
     pub(super) fn into_programs(self, dir: &Path, suite: Option<&str>) -> Vec<TestProgram> {
         let mut programs: Vec<TestProgram> =
             self.programs.into_iter().map(|one| one.into_program(dir, suite)).collect();
+        programs.iter_mut().for_each(|program| program.resources.clone_from(&self.resources));
         if !self.commands.is_empty() {
             programs.push(TestProgram {
                 framework: Some(CommandTest::FRAMEWORK.to_owned()),
                 entries: self.commands,
+                resources: self.resources,
                 ..TestProgram::new(suite.unwrap_or("ctest").to_owned(), &dir.join(TEST_FILE), dir)
             });
         }
@@ -350,6 +362,11 @@ fn entry(test: &CtestTest) -> ListedTest {
     let values = values
         .into_iter()
         .filter_map(|(name, value)| Some(TraitPair { name: name.to_owned(), value: value? }));
+    let group = |group: &ResourceGroup| {
+        let amounts: Vec<_> = group.iter().map(|(kind, amount)| format!("{kind}:{amount}")).collect();
+        TraitPair { name: RESOURCE_GROUP_TRAIT.to_owned(), value: amounts.join(",") }
+    };
+    let groups = properties.resource_groups.iter().map(group);
     let (file, line) = test.place.clone().unzip();
     let limit = test.properties.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     ListedTest {
@@ -359,7 +376,7 @@ fn entry(test: &CtestTest) -> ListedTest {
         file,
         line,
         skip: test.properties.is_disabled.then(|| "disabled".to_owned()),
-        traits: properties.labels.iter().map(label).chain(names).chain(values).collect(),
+        traits: properties.labels.iter().map(label).chain(names).chain(values).chain(groups).collect(),
         timeout_ms: limit,
         ..ListedTest::default()
     }
@@ -420,7 +437,9 @@ mod tests {
             "/b/catch-v2" => Some("catch2-v2"),
             _ => None,
         };
-        let surroundings = Surroundings { variable: &|_| None, framework: &framework };
+        let no_resources = ResourceSpec::default();
+        let surroundings =
+            Surroundings { variable: &|_| None, framework: &framework, resources: &no_resources };
         FoldedTests::of(tests, &surroundings).into_programs(Path::new("/b"), None)
     }
 
