@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::pytest;
-use crate::support::{fixtures::succeed, world::TestWorld};
+use crate::support::{
+    fixtures::{fixtures, succeed},
+    world::TestWorld,
+};
 
 #[test]
 fn processes_have_units_and_slots_of_their_own() {
@@ -26,7 +29,7 @@ fn processes_have_units_and_slots_of_their_own() {
     );
     for number in 0..4 {
         world.write_program(
-            &format!("none-{number}"),
+            &format!("free-{number}"),
             "#!/bin/sh\nmkdir slot-$HEELER_SLOT || exit 1\nsleep 0.02\nrmdir slot-$HEELER_SLOT\n\
              echo none $HEELER_SLOT >> log\ntest -z \"${HEELER_UNIT_MY_GPU+set}\"\n",
         );
@@ -34,7 +37,7 @@ fn processes_have_units_and_slots_of_their_own() {
     world.write(
         "heeler.toml",
         "[[resource]]\nname = \"my-gpu\"\nunits = [\"a\", \"b\"]\n\
-         [[suite]]\nname = \"scripts\"\npattern = [\"one-*\", \"both\", \"none-*\"]\ntimeout = \"60s\"\n\
+         [[suite]]\nname = \"scripts\"\npattern = [\"one-*\", \"both\", \"free-*\"]\ntimeout = \"60s\"\n\
          [[profile.default.override]]\nfilter = \"test(one)\"\nuses = [\"my-gpu=1\"]\npriority = 1\n\
          [[profile.default.override]]\nfilter = \"test(both)\"\nuses = [\"my-gpu\"]\n",
     );
@@ -191,6 +194,29 @@ fn test_whose_groups_exceed_the_resources_is_not_run() {
     ran.assert_stdout("insufficient resources: needs 5 of \"gpus\", but the units have 2 + 4");
     ran.assert_stdout("insufficient resources: there is no \"tpus\"");
     ran.assert_stdout("1 passed");
-    world.write("spec.json", "{}");
-    world.run(&["run", "."]).assert_code(5).assert_stderr("failed to read the resource spec file");
+}
+
+#[test]
+fn process_that_has_listed_its_tests_runs_none_that_need_a_unit() {
+    let world = TestWorld::new();
+    world.write_program(
+        "application",
+        &format!(
+            "#!/bin/sh\necho ${{HEELER_UNIT_GPU-none}} ${{HEELER_SLOT-none}} >> {}\nexec python3 {} no-location \"$@\"\n",
+            world.path("starts").display(),
+            fixtures().join("mtp/application.py").display()
+        ),
+    );
+    let starts = |uses: &str| {
+        let resource = "[[resource]]\nname = \"gpu\"\nunits = [\"a\"]\n";
+        let suite = "[[suite]]\nname = \"application\"\nmtp = \"./application\"\n";
+        world.write("heeler.toml", &format!("{resource}{suite}{uses}"));
+        // The last of the six tests fails.
+        world.run(&["run", "-j1", "--no-history"]).assert_stdout("5 passed");
+        let starts = world.read("starts");
+        std::fs::remove_file(world.path("starts")).unwrap();
+        starts
+    };
+    assert_eq!(starts(""), "none none\n", "one process lists and runs");
+    assert_eq!(starts("uses = [\"gpu\"]\n"), "none none\na 1\n");
 }
