@@ -147,7 +147,7 @@ fn shortest(plan: &SchedulingPlan) -> Duration {
     [sum / slots].into_iter().chain(chains).chain(by_lock.into_values()).max().unwrap_or_default()
 }
 
-/// What happens at a time of the simulated clock.
+/// An event of the simulated clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulatedEvent {
     TestEnded { worker: WorkerId, test: TestId },

@@ -68,7 +68,7 @@ pub(super) struct DisplayProgress {
     unjudged: HashSet<Box<str>>,
     running: HashMap<Box<str>, DisplayedTest>,
     by_worker: HashMap<u32, Box<str>>,
-    /// What waiting tests wait for, largest group first.
+    /// Reasons of waiting tests, largest group first.
     waits: Vec<DisplayedWait>,
     default_weight: Duration,
     weight_done: Duration,

@@ -47,7 +47,7 @@ pub(crate) struct RunDisplay {
     out: Box<dyn Write + Send>,
     progress: Option<DisplayProgress>,
     phase: Option<(String, String)>,
-    /// What the tests wait for outside this run.
+    /// Text about other runs that this run waits for.
     machine_wait: Option<String>,
     screen: LiveScreen,
     /// Rendered lines with line ends, not yet written.

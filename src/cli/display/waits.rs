@@ -1,4 +1,4 @@
-//! What tests wait for while the run goes on, as one short line.
+//! One short line about the things that tests wait for while the run goes on.
 
 use super::{
     format::{cut_name, grouped_number},

@@ -7,7 +7,7 @@ use super::notation::{Notation, NotationError, WrittenValue};
 /// Prefix of the environment variables that name the units of a process.
 const UNIT_VARIABLE: &str = "HEELER_UNIT_";
 
-/// What there is of a declared resource.
+/// Capacity of a declared resource.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ResourceCapacity {
     /// An amount that tests share.

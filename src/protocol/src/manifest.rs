@@ -118,7 +118,7 @@ pub struct ManifestPlan {
     /// Rerun set of the continued run, even for tests that are not selected this time.
     #[serde(default)]
     pub earlier_rerun_set: RerunSet,
-    /// What limits the order and the concurrency of the tests; `None` if unknown.
+    /// Limits of the order and the concurrency of the tests; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Box<ManifestSchedule>>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What limits the order and the concurrency of a run's tests.
+/// Limits of the order and the concurrency of a run's tests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct ManifestSchedule {

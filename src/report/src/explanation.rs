@@ -45,7 +45,7 @@ pub struct RunExplanation {
     pub residual_ns: i128,
 }
 
-/// What makes a shorter run impossible.
+/// The reason why no shorter run is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BoundReason {
     /// The sum of all tests, divided by the slots.

@@ -52,7 +52,7 @@ impl UnclearDeaths {
     }
 }
 
-/// What the environment of a process says about its job.
+/// Facts about a job in the environment of its process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JobVariables {
     /// Id of the run that the process works for.

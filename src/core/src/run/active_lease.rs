@@ -29,7 +29,7 @@ enum LeaseIdleness {
     Ending,
 }
 
-/// What a lease holds until its process ends, however it ends.
+/// Slots and units that a lease holds until its process ends, however it ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct LeaseHoldings {
     /// Number of slots that the lease occupies.

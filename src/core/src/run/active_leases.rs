@@ -149,7 +149,7 @@ impl ActiveLeases {
         Some(tests.assign(worker, held))
     }
 
-    /// Cancels all leases that are not yet cancelled in this mode, except those of tear-downs.
+    /// Cancels all leases that are not yet cancelled in this mode. Leases of tear-downs continue.
     pub(super) fn cancel(&mut self, mode: CancelMode, tests: &RunTests, actions: &mut Vec<RunAction>) {
         let is_cancellable =
             |held: &ActiveLease| !held.batch().tests.iter().any(|test| tests.is_tear_down(*test));

@@ -64,7 +64,7 @@ impl SlotTimes {
         sweep.finish()
     }
 
-    /// Removes this slot time from the losses, in the order in which they are unavoidable.
+    /// Removes this slot time from the losses, the least avoidable one first.
     pub(super) fn subtract(&mut self, mut unusable_ns: u128, reason: BoundReason) {
         let mut places: Vec<_> = self.0.keys().copied().collect();
         places.sort_by_key(|place| (place.unavoidable_rank(reason), *place));

@@ -17,11 +17,11 @@ use super::units::{GroupRequirement, UnitVariables};
 /// Capacity of a resource that no configuration declares, such as a lock of CTest.
 static LOCK_CAPACITY: ResourceCapacity = ResourceCapacity::Amount(1);
 
-/// What the tests of one program of the model need.
+/// Needs of the tests of one program of the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct TestNeeds {
     pub(super) lease: LeaseNeeds,
-    /// What their processes learn about the units that they get.
+    /// Environment variables of their processes about the units that they get.
     pub(super) units: UnitVariables,
 }
 

@@ -48,7 +48,7 @@ pub(super) struct PlannedPrograms {
     pub(super) model_programs: Vec<usize>,
     /// Fixtures whose variables the processes of each program of the model get.
     pub(super) fixtures: Vec<Arc<[String]>>,
-    /// What the processes of each program of the model learn about their units.
+    /// Environment variables about units, for the processes of each program of the model.
     pub(super) units: Vec<UnitVariables>,
     /// Costs of the programs of the model.
     pub(super) costs: Vec<ProgramCosts>,
@@ -58,7 +58,7 @@ pub(super) struct PlannedPrograms {
     pub(super) capacities: Vec<Vec<u32>>,
 }
 
-/// What decides the needs of a test.
+/// The facts that decide the needs of a test.
 pub(super) struct NeedyTest<'t> {
     pub(super) listed: &'t ListedTest,
     pub(super) settings: &'t TestSettings,

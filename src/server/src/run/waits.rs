@@ -1,4 +1,4 @@
-//! What the tests of a run wait for, with the names that users know.
+//! Reasons why tests of a run wait, with the names that users know.
 
 use heeler_core::run::{WaitCause, WaitingTests};
 

@@ -26,7 +26,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum interval of reports to clients about the wait for slots.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the runs and listings of this coordinator need.
+/// Needs of the runs and listings of this coordinator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct OwnDemand {
     /// Slots that can be used now, including those in use.
