@@ -321,7 +321,7 @@ impl TestQueue {
         for (id, one) in &self.programs {
             let batches = ready.of(*id, one, total < loads.slots);
             let leases = batches.min(self.room_for(*id, loads));
-            total = total.saturating_add(self.lease_weight(*id, loads.slots).times(leases));
+            total = total.saturating_add(self.start_rules.lease_weight(*id, loads.slots).times(leases));
         }
         total.min(loads.slots)
     }
@@ -355,15 +355,12 @@ impl TestQueue {
         by_processes.min(self.start_rules.leases_by_resources(program, loads))
     }
 
-    /// Returns the slots of a new lease of this program.
-    pub(crate) fn lease_weight(&self, program: ProgramId, usable: Slots) -> Slots {
-        self.start_rules.needs(program).weight_within(usable)
-    }
-
-    /// Returns what a new lease of this program holds of each resource. `loads` describes the time before it.
-    pub(crate) fn portions_of_lease(&self, program: ProgramId, loads: &SlotLoads) -> Vec<HeldPortion> {
-        let chosen = self.start_rules.choose_units(program, loads);
-        chosen.expect("a batch is taken only if its program's needs are free")
+    /// Returns the slots of a new lease of this program, and what it holds of each resource. `loads`
+    /// describes the time before the lease.
+    pub(crate) fn needs_of_lease(&self, program: ProgramId, loads: &SlotLoads) -> (Slots, Vec<HeldPortion>) {
+        let portions = self.start_rules.choose_units(program, loads);
+        let portions = portions.expect("a batch is taken only if its program's needs are free");
+        (self.start_rules.lease_weight(program, loads.usable()), portions)
     }
 
     /// Returns the programs that may start now, if needs restrict them. Otherwise all programs with room may.
@@ -516,7 +513,7 @@ impl TestQueue {
     /// includes one more start of every other program.
     fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
         let one = &self.programs[&program];
-        let weight = self.lease_weight(program, loads.slots);
+        let weight = self.start_rules.lease_weight(program, loads.slots);
         let most = one.max_processes().unwrap_or(usize::MAX).min(self.start_rules.most_leases(program));
         let most = (most != usize::MAX).then_some(most);
         let slots = most.unwrap_or(usize::MAX).min(loads.slots.leases_of(weight));

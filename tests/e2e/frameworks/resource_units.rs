@@ -111,8 +111,8 @@ fn project_with_groups(world: &TestWorld) -> String {
     others.into_iter().chain(small).collect()
 }
 
-/// Takes the recorded lines. Returns the variables of each test, without the ids of units, after checking that
-/// no unit had too many users at any time.
+/// Takes the recorded lines. Returns the variables of each test, without the ids of units, after checking
+/// that no unit had too many users at any time.
 fn take_records(world: &TestWorld) -> BTreeMap<String, Vec<String>> {
     let log = world.read("log");
     std::fs::remove_file(world.path("log")).unwrap();

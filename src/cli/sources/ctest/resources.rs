@@ -15,8 +15,8 @@ use super::{SourcesError, TEST_FILE};
 
 /// CTest's option that names the file.
 const SPEC_OPTION: &str = "--resource-spec-file";
-/// Beginning of the line of a build folder's test file that names the file for the whole project. CMake writes
-/// it if the project sets the variable.
+/// Beginning of the line of a build folder's test file that names the spec file of the project. CMake writes
+/// the line if the project sets the variable.
 const SPEC_SETTING: &str = "set(CTEST_RESOURCE_SPEC_FILE \"";
 
 /// The units of each resource; `None` without a spec file, when CTest ignores the resources of tests.

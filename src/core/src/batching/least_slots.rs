@@ -15,6 +15,6 @@ pub(crate) fn least_slots(queue: &TestQueue, loads: &SlotLoads) -> Slots {
     let all = SlotLoads { available: None, ..loads.clone() };
     let needs_more = queue.startable(&single).is_some_and(|programs| programs.is_empty());
     let programs = queue.startable(&all).filter(|_| needs_more).unwrap_or_default();
-    let weights = programs.into_iter().map(|program| queue.lease_weight(program, loads.usable()));
+    let weights = programs.into_iter().map(|program| queue.start_rules.lease_weight(program, loads.usable()));
     taken.saturating_add(weights.min().unwrap_or(Slots::ONE))
 }

@@ -2,8 +2,8 @@
 //! limited concurrency. A test that needs more than there is takes all of it.
 //!
 //! A resource consists of units: a lock is one unit of amount 1, a limit for four tests one unit of amount 4,
-//! and two named devices are two units. Each portion comes from one unit, and a lease keeps its portions until
-//! its process ends.
+//! and two named devices are two units. Each portion comes from one unit, and a lease keeps its portions
+//! until its process ends.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::HeldPortion;
+use super::needs::HeldPortion;
 use crate::{ProgramId, Slots};
 
 /// Load of a run's slots when one of them is free.

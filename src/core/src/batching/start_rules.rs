@@ -49,6 +49,11 @@ impl StartRules {
         self.needs.get(&program).unwrap_or(&ONE_SLOT)
     }
 
+    /// Returns the slots of a lease of a program in a run that may use this many.
+    pub(super) fn lease_weight(&self, program: ProgramId, usable: Slots) -> Slots {
+        self.needs(program).weight_within(usable)
+    }
+
     /// Returns how many more leases of a program the free resources allow, regardless of slots.
     pub(super) fn leases_by_resources(&self, program: ProgramId, loads: &SlotLoads) -> usize {
         match self.needs.get(&program) {

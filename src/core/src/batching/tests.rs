@@ -16,14 +16,12 @@ fn items(count: u32, weight: Option<Duration>) -> impl Iterator<Item = (ProgramI
 }
 
 fn costs(start_ms: u64) -> ProgramCosts {
-    ProgramCosts {
-        start: Some(Duration::from_millis(start_ms)),
-        listing: None,
-        selection_budget_bytes: None,
-        max_processes: None,
-        needs: LeaseNeeds::default(),
-        process: ProcessTraits::default(),
-    }
+    ProgramCosts { start: Some(Duration::from_millis(start_ms)), ..ProgramCosts::default() }
+}
+
+/// Returns a slot that runs the first program.
+fn busy_for(remaining: Duration) -> BusySlot {
+    BusySlot { program: ProgramId(0), weight: Slots::ONE, portions: Vec::new(), remaining }
 }
 
 fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
@@ -140,13 +138,7 @@ fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<us
             queue.observe_duration(ProgramId(0), Duration::from_millis(durations[test.index()]));
         }
         let others = free_at.iter().enumerate().filter(|(other, at)| *other != slot && **at > now);
-        let busy = others.map(|(_, at)| BusySlot {
-            program: ProgramId(0),
-            weight: Slots::ONE,
-            portions: Vec::new(),
-            remaining: Duration::from_millis(*at - now),
-        });
-        let busy = busy.collect();
+        let busy = others.map(|(_, at)| busy_for(Duration::from_millis(*at - now))).collect();
         let Some(batch) = queue.next_batch(&SlotLoads { slots: Slots(slots), busy, ..SlotLoads::default() })
         else {
             break;
@@ -205,12 +197,7 @@ fn program_with_a_limit_of_processes_leaves_slots_to_others() {
     let mut loads = SlotLoads::idle(Slots(4));
     let first = queue.next_batch(&loads).unwrap();
     assert_eq!(first.tests, [TestId(201)]);
-    loads.busy.push(BusySlot {
-        program: ProgramId(0),
-        weight: Slots::ONE,
-        portions: Vec::new(),
-        remaining: Duration::from_secs(1),
-    });
+    loads.busy.push(busy_for(Duration::from_secs(1)));
     assert_eq!((queue.wanted_slots(&loads), queue.next_batch(&loads)), (Slots::NONE, None));
     queue.add([(
         ProgramId(1),

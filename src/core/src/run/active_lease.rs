@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::{
     CancelMode,
+    lease_holdings::LeaseHoldings,
     lease_pace::LeasePace,
     run_tests::{RunTests, TestSituation},
     set_up::LeaseSetUps,
 };
 use crate::{
     LeaseId, ProgramId, SetUpProgress, Slots, TestId,
-    batching::{BusySlot, HeldPortion, SlotLoads, TestBatch, TestQueue},
+    batching::{BusySlot, SlotLoads, TestBatch, TestQueue},
 };
 
 /// Tests are taken back only if the run then ends earlier by at least this multiple of the start cost,
@@ -27,16 +28,6 @@ enum LeaseIdleness {
     Idle,
     /// The process was idle, and is being ended.
     Ending,
-}
-
-/// Slots and units that a lease holds until its process ends, however it ends.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct LeaseHoldings {
-    /// Number of slots that the lease occupies.
-    pub(super) weight: Slots,
-    /// Number of the lease's process, from 1. No other lease of the run has it.
-    pub(super) slot: usize,
-    pub(super) portions: Vec<HeldPortion>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

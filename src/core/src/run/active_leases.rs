@@ -7,11 +7,8 @@ use std::{
 };
 
 use super::{
-    BatchLease, CancelMode, RunAction,
-    active_lease::{ActiveLease, LeaseHoldings},
-    failure_policy::FailurePolicy,
-    run_slots::RunSlots,
-    run_tests::RunTests,
+    BatchLease, CancelMode, RunAction, active_lease::ActiveLease, failure_policy::FailurePolicy,
+    lease_holdings::LeaseHoldings, run_slots::RunSlots, run_tests::RunTests,
 };
 use crate::{LeaseId, ProgramId, SetUpProgress, Slots, WorkerId, batching::SlotLoads};
 
@@ -71,13 +68,10 @@ impl ActiveLeases {
         let id = LeaseId(self.next);
         self.next += 1;
         let start_timeouts = failures.start_timeouts(batch.program);
-        let holdings = LeaseHoldings {
-            weight: tests.queue().lease_weight(batch.program, loads.usable()),
-            slot: self.free_slot(),
-            portions: tests.queue().portions_of_lease(batch.program, &loads),
-        };
+        let (weight, portions) = tests.queue().needs_of_lease(batch.program, &loads);
+        let holdings = LeaseHoldings { weight, slot: self.free_slot(), portions };
+        let assigned = tests.assign(worker, id, batch.clone(), &holdings, start_timeouts);
         let lease = ActiveLease::new(id, batch, holdings, start_timeouts, has_waited);
-        let assigned = tests.assign(worker, &lease);
         self.leases.insert(worker, lease);
         Some(assigned)
     }
@@ -145,8 +139,8 @@ impl ActiveLeases {
         let loads = self.loads(tests, slots);
         let batch = tests.next_batch(|queue| queue.next_extension(program, &loads))?;
         let held = self.leases.get_mut(&worker)?;
-        held.extend(batch);
-        Some(tests.assign(worker, held))
+        held.extend(batch.clone());
+        Some(tests.assign(worker, held.id(), batch, held.holdings(), held.start_timeouts()))
     }
 
     /// Cancels all leases that are not yet cancelled in this mode. Leases of tear-downs continue.

@@ -28,6 +28,7 @@ mod attempts;
 mod event;
 mod failure_policy;
 mod guard_loss;
+mod lease_holdings;
 mod lease_pace;
 mod lifecycle;
 mod prerequisites;

@@ -7,8 +7,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     BatchLease, ScheduledTest,
-    active_lease::{ActiveLease, LeaseHoldings},
     attempts::TestAttempts,
+    lease_holdings::LeaseHoldings,
     prerequisites::{BlockedTests, FailedBefore, ReleasedTests},
     tear_downs::TearDowns,
 };
@@ -174,11 +174,17 @@ impl RunTests {
         }
     }
 
-    /// Assigns the tests of a lease's batch to it. From now on the worker may send a message of this run, even
+    /// Assigns the tests of a batch to a lease. From now on the worker may send a message of this run, even
     /// if only the start of a test, so its stream must be drained.
-    pub(super) fn assign(&mut self, worker: WorkerId, held: &ActiveLease) -> BatchLease {
+    pub(super) fn assign(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        batch: TestBatch,
+        holdings: &LeaseHoldings,
+        start_timeouts: u32,
+    ) -> BatchLease {
         self.ledger.open_stream(worker);
-        let (lease, batch) = (held.id(), held.batch().clone());
         let mut is_failure_provisional = Vec::with_capacity(batch.tests.len());
         let mut passed_iterations = Vec::with_capacity(batch.tests.len());
         for test in &batch.tests {
@@ -188,16 +194,15 @@ impl RunTests {
             is_failure_provisional.push(attempts.is_failure_provisional(planned.retries));
             passed_iterations.push(attempts.passed_iterations());
         }
-        let LeaseHoldings { slot, portions, .. } = held.holdings().clone();
         BatchLease {
             lease,
             worker,
             batch,
             is_failure_provisional,
             passed_iterations,
-            start_timeouts: held.start_timeouts(),
-            slot,
-            portions,
+            start_timeouts,
+            slot: holdings.slot,
+            portions: holdings.portions.clone(),
         }
     }
 

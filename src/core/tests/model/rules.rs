@@ -157,10 +157,10 @@ impl RunObserver {
         for held in self.leases_with(lease).flat_map(|lease| &lease.portions) {
             *taken.entry((held.resource, held.unit)).or_default() += held.amount;
         }
-        let units = taken.iter().map(|((resource, unit), taken)| {
+        let mut units = taken.iter().map(|((resource, unit), taken)| {
             plan.capacities[resource.index()].get(*unit as usize).is_some_and(|amount| taken <= amount)
         });
-        check(units.fold(true, |all, one| all && one), "a unit is taken twice")?;
+        check(units.all(|is_within| is_within), "a unit is taken twice")?;
         let needs = plan.programs[lease.batch.program.index()].needs.resources.iter();
         let needed =
             needs.flat_map(|(resource, portions)| portions.iter().map(|amount| (*resource, *amount)));
