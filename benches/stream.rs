@@ -271,6 +271,8 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
             startup_ms: 60_000,
             memory_bytes: None,
         },
+        slot: 1,
+        unit_variables: Vec::new(),
         is_whole_program: false,
         has_private_tmpdir: false,
         repeat: std::num::NonZeroU32::MIN,
