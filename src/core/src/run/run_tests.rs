@@ -260,11 +260,11 @@ impl RunTests {
         self.tear_downs.is_tear_down(test)
     }
 
-    /// Settles the waiting tests of a stopped run as not run, except tear-downs that are due. These enter the
-    /// queue when the users of their fixtures have ended.
+    /// Settles the waiting tests of a stopped run as not run, except tear-downs that are due, if a worker can
+    /// run them. These enter the queue when the users of their fixtures have ended.
     pub(super) fn give_up_waiting(&mut self, why: NotRunReason) {
-        let tear_downs = &self.tear_downs;
-        let is_given_up = |test: TestId| !tear_downs.is_due(test);
+        let (tear_downs, has_worker) = (&self.tear_downs, why != NotRunReason::NoWorker);
+        let is_given_up = |test: TestId| !(has_worker && tear_downs.is_due(test));
         let mut given_up = self.queue.take(is_given_up);
         given_up.extend(self.delayed.extract_if(.., |test| is_given_up(*test)));
         given_up.extend(self.next_round.extract_if(.., |test| is_given_up(*test)));
@@ -275,19 +275,6 @@ impl RunTests {
             }
         }
         self.release_blocked();
-    }
-
-    /// Settles all waiting tests as not run, because no worker can run them.
-    pub(super) fn give_up_all(&mut self, why: NotRunReason) {
-        self.give_up_waiting(why);
-        let delayed = std::mem::take(&mut self.delayed);
-        let next_round = std::mem::take(&mut self.next_round);
-        let blocked = self.blocked.take_all();
-        for test in self.queue.take(|_| true).into_iter().chain(delayed).chain(next_round).chain(blocked) {
-            if self.location(test) == TestSituation::Waiting {
-                self.synthesize(test, why);
-            }
-        }
     }
 
     /// Queues the tests whose prerequisites are met, and settles the tests with a failed prerequisite.

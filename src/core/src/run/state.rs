@@ -251,7 +251,7 @@ impl RunState {
             let LostStream { proven, settled } = stream(worker);
             let _not_executed = self.handle(RunEvent::WorkerLost { worker, proven, settled });
         }
-        self.tests.give_up_all(NotRunReason::NoWorker);
+        self.tests.give_up_waiting(NotRunReason::NoWorker);
         self.lifecycle.complete(self.tests.ledger())
     }
 
@@ -417,7 +417,7 @@ impl RunState {
         let may_get_worker = has_worker || self.workers.may_be_granted(self.slots.limit());
         if !may_get_worker && ledger.open_count() > 0 {
             self.lifecycle.stop(NotRunReason::NoWorker, CancelMode::Now);
-            self.tests.give_up_all(NotRunReason::NoWorker);
+            self.tests.give_up_waiting(NotRunReason::NoWorker);
         }
     }
 

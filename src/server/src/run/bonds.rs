@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use heeler_core::run::ScheduledTest;
 
-use super::SelectedTest;
+use super::selected_test::SelectedTest;
 use crate::discovery::{Catalogue, TestRef};
 
 /// `together` for the tests of each innermost group, such as a class.

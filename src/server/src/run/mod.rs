@@ -3,8 +3,10 @@
 //! - `prepare`: the plan with its directory, and what front ends record after the run.
 //! - `composed`: the record of a run whose results are decided by its front end.
 //! - `plan`: the tests to run, in the forms needed by the model and the workers.
+//! - `selected_test`: one selected test.
 //! - `program_table`: the programs of a plan.
-//! - `configured_fixtures`: set-ups and tear-downs of configured fixtures, and the variables they export.
+//! - `configured_fixtures`: set-ups and tear-downs of configured fixtures.
+//! - `fixture_variables`: the environment variables that set-ups export.
 //! - `dump_budget`: limits the dumps of a run, and chooses the crash capture of each lease.
 //! - `fixtures`: the start order of CTest's fixtures and their users.
 //! - `bonds`: tests that run in one process.
@@ -30,6 +32,7 @@ mod composed;
 mod configured_fixtures;
 mod driver;
 mod dump_budget;
+mod fixture_variables;
 mod fixtures;
 mod groups;
 mod manifest;
@@ -41,6 +44,7 @@ mod program_table;
 mod report_writer;
 mod resource_usage;
 mod schedule;
+mod selected_test;
 mod synthesized;
 mod test_history;
 mod units;
@@ -50,12 +54,13 @@ pub use composed::{ComposedRun, ComposedRunEnd};
 pub use driver::RunOutcome;
 pub(crate) use driver::{DriverClient, RunDriver, SlotGrant, WaitingDebuggee};
 pub(crate) use plan::delivery_limits;
-pub use plan::{PlannedTests, RunPlan, SelectedTest};
+pub use plan::{PlannedTests, RunPlan};
 #[cfg(feature = "connect")]
 pub(crate) use prepare::prepare_open_run;
 pub use prepare::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run};
 pub(crate) use prepare::{plan_tests, prepare_planned_run};
 pub(crate) use report_writer::ReportFileWriter;
 pub use resource_usage::RunResourceUsage;
+pub use selected_test::SelectedTest;
 pub(crate) use test_history::HistorySnapshot;
 pub use waits::{RunWait, RunWaitCause};

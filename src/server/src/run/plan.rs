@@ -19,11 +19,12 @@ use heeler_protocol::control::{
 
 use super::{
     bonds::Bonds,
-    configured_fixtures::{FixtureRole, FixtureTests},
+    configured_fixtures::FixtureTests,
     fixtures::add_prerequisites,
     groups::GroupList,
     needs::{ResourceName, expected_duration},
-    program_table::{ListingFacts, NeedyTest, PlannedProgram, PlannedPrograms, ProgramTable},
+    program_table::{ListingFacts, NeedyTest, PlannedProgram, PlannedPrograms, ProgramTable, program_id},
+    selected_test::SelectedTest,
     test_history::HistorySnapshot,
     units::UnitVariables,
 };
@@ -34,27 +35,6 @@ use heeler_config::{
     CaptureStrategy, FailLimit, ProgramOptions, ResolvedSettings, RunIgnored, ShuffleMode, TestSettings,
 };
 use heeler_run_store::{Provenance, RunDir};
-
-/// A selected test with everything that its lease needs.
-#[derive(Debug, Clone)]
-pub struct SelectedTest {
-    /// Client-visible identifier.
-    pub uid: String,
-    /// The test as listed by its framework. A program whose listing failed is represented by a test named
-    /// after it.
-    pub listed: ListedTest,
-    /// Index of the program in [`RunPlan::programs`].
-    pub program: usize,
-    /// Position of the test in the framework's listing.
-    pub listing_index: usize,
-    /// Index of the group in [`RunPlan::groups`].
-    pub group: Option<u32>,
-    pub settings: TestSettings,
-    /// Why the test can't be run, or `None` if it can.
-    pub unrunnable: Option<String>,
-    /// The role of a set-up or tear-down of a configured fixture; `None` for tests.
-    pub fixture: Option<FixtureRole>,
-}
 
 #[derive(Debug, Clone, Copy)]
 pub struct DumpLimits {
@@ -531,10 +511,6 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
 
 fn listed_by_name(name: &str) -> ListedTest {
     ListedTest { name: name.to_owned(), ..ListedTest::default() }
-}
-
-pub(super) fn program_id(place: usize) -> ProgramId {
-    ProgramId(u32::try_from(place).expect("a session has fewer than 2^32 programs"))
 }
 
 /// Returns how test output is shown. With one slot, tests never write at the same time and lines need no

@@ -9,13 +9,21 @@ use std::{
 };
 
 use heeler_config::{ResourceCapacity, TestSettings};
-use heeler_core::batching::{ProcessTraits, ProgramCosts};
+use heeler_core::{
+    ProgramId,
+    batching::{ProcessTraits, ProgramCosts},
+};
 use heeler_protocol::control::{ListedTest, TestProgram};
 
 use super::{
     needs::{DeclaredResources, ResourceIds, ResourceName, TestNeeds},
     units::UnitVariables,
 };
+
+/// Returns the id of the program of the model with this index.
+pub(super) fn program_id(place: usize) -> ProgramId {
+    ProgramId(u32::try_from(place).expect("a session has fewer than 2^32 programs"))
+}
 
 /// Facts from the listing of a program, besides its tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

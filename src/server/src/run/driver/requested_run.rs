@@ -20,8 +20,8 @@ use super::findings::RunFindings;
 use crate::{
     pool::WorkerUser,
     run::{
-        PlannedTests, RunPlan, client_log::ClientLog, configured_fixtures::FixtureVariables, groups,
-        manifest, plan::millis,
+        PlannedTests, RunPlan, client_log::ClientLog, fixture_variables::FixtureVariables, groups, manifest,
+        plan::millis,
     },
     scheduler::ClientEvents,
 };
