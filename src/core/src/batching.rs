@@ -25,7 +25,7 @@
 //!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
 
-mod least_slots;
+pub(crate) mod least_slots;
 mod needs;
 mod program_queue;
 mod ready_batches;
@@ -33,7 +33,7 @@ mod single_tests;
 mod slot_loads;
 mod start_rules;
 mod ticket;
-mod waits;
+pub(crate) mod waits;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -44,15 +44,13 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{ProgramId, Slots, TestId};
-pub(crate) use least_slots::least_slots;
 pub use needs::{HeldPortion, LeaseNeeds, units_suffice};
 use program_queue::{ProgramQueue, SlotShare};
 use ready_batches::ReadyBatches;
 use single_tests::SingleTests;
 pub use slot_loads::{BusySlot, SlotLoads};
+pub use start_rules::QueueWait;
 use start_rules::StartRules;
-pub use waits::QueueWait;
-pub(crate) use waits::queue_waits;
 
 /// A test that took at least this long in earlier runs goes first and in isolation, unless its program is
 /// slow to start.

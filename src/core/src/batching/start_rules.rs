@@ -11,7 +11,6 @@ use super::{
     needs::{FreeResources, HeldPortion, LeaseNeeds},
     slot_loads::{BusySlot, SlotLoads},
     ticket::Ticket,
-    waits::QueueWait,
 };
 use crate::{ProgramId, ResourceId, Slots};
 
@@ -19,6 +18,19 @@ use crate::{ProgramId, ResourceId, Slots};
 const CRITICAL_PART: u32 = 2;
 /// Needs of a program without an entry.
 static ONE_SLOT: LeaseNeeds = LeaseNeeds { weight: Slots::ONE, resources: BTreeMap::new(), priority: 0 };
+
+/// Reason why a test that waits in the queue can't start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QueueWait {
+    /// Fewer than this number of slots are free. Never less than two slots.
+    Slots(Slots),
+    /// Running tests have taken the resource.
+    Resource(ResourceId),
+    /// The program may have no more processes.
+    Process(ProgramId),
+    /// Tests that have been passed over too often go first.
+    Turn,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct StartRules {

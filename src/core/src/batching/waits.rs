@@ -3,21 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{SlotLoads, TestQueue, program_queue::ProgramQueue};
-use crate::{ProgramId, ResourceId, Slots};
-
-/// Reason why a test that waits in the queue can't start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum QueueWait {
-    /// Fewer than this number of slots are free. Never less than two slots.
-    Slots(Slots),
-    /// Running tests have taken the resource.
-    Resource(ResourceId),
-    /// The program may have no more processes.
-    Process(ProgramId),
-    /// Tests that have been passed over too often go first.
-    Turn,
-}
+use super::{SlotLoads, TestQueue, program_queue::ProgramQueue, start_rules::QueueWait};
+use crate::ProgramId;
 
 /// Returns the number of waiting tests for each reason. A test that only needs a free slot has no reason.
 pub(crate) fn queue_waits(queue: &TestQueue, loads: &SlotLoads) -> BTreeMap<QueueWait, usize> {

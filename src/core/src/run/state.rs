@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     LeaseId, LeaseOutcome, NotRunReason, Outcome, ProgramId, ProvisionalReason, Slots, TestId, WorkerId,
-    batching::least_slots,
+    batching::least_slots::least_slots,
     ledger::{Ledger, StreamPosition},
 };
 

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::run_tests::RunTests;
 use crate::{
     ProgramId, ResourceId, Slots, TestId,
-    batching::{QueueWait, SlotLoads, queue_waits},
+    batching::{QueueWait, SlotLoads, waits::queue_waits},
 };
 
 /// Tests that wait for the same reason.
