@@ -11,11 +11,11 @@ pub struct SelectedTest {
     /// The test as listed by its framework. A program whose listing failed is represented by a test named
     /// after it.
     pub listed: ListedTest,
-    /// Index of the program in [`RunPlan::programs`].
+    /// Index of the program in `RunPlan::programs`.
     pub program: usize,
     /// Position of the test in the framework's listing.
     pub listing_index: usize,
-    /// Index of the group in [`RunPlan::groups`].
+    /// Index of the group in `RunPlan::groups`.
     pub group: Option<u32>,
     pub settings: TestSettings,
     /// Why the test can't be run, or `None` if it can.
