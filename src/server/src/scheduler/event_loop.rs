@@ -73,7 +73,7 @@ impl Scheduler {
     fn new(options: SchedulerOptions, registrations: mpsc::Receiver<NewClient>) -> Self {
         Self {
             slots: SlotShares::new(options.slots),
-            budget: MachineBudget::new(options.slots, options.machine),
+            budget: MachineBudget::new(options.slots, options.machine, options.has_concurrent_runs),
             memory: MemoryWatch::default(),
             machine_wait: MachineWaitReport::default(),
             options,

@@ -42,8 +42,9 @@ pub(super) struct MachineBudget {
     slots: Slots,
     /// `None` if the coordinator does not share the machine's slots.
     limits: Option<MachineLimits>,
-    /// Slot of the test process that this coordinator is part of.
-    inherited: Slots,
+    /// Slots that need no lock: the slot of the test process that this coordinator is part of, or one slot of
+    /// a server, because somebody waits for its answers.
+    own: Slots,
     shared: Option<SharedSlots>,
 }
 
@@ -70,9 +71,10 @@ struct SharedSlots {
 }
 
 impl MachineBudget {
-    pub(super) fn new(slots: usize, limits: Option<MachineLimits>) -> Self {
-        let inherited = if std::env::var_os(SLOT_VARIABLE).is_some() { Slots::ONE } else { Slots::NONE };
-        Self { slots: Slots(slots), limits, inherited, shared: None }
+    pub(super) fn new(slots: usize, limits: Option<MachineLimits>, is_server: bool) -> Self {
+        let has_own = is_server || std::env::var_os(SLOT_VARIABLE).is_some();
+        let own = if has_own { Slots::ONE } else { Slots::NONE };
+        Self { slots: Slots(slots), limits, own, shared: None }
     }
 
     /// Joins the other coordinators of this machine, unless this has happened. Returns a descriptor for the
@@ -120,17 +122,17 @@ impl MachineBudget {
             // Without slots to share, there is either no limit or no process that could use a slot.
             return self.slots;
         };
-        let without_inherited = |slots: Slots| slots.saturating_sub(self.inherited);
+        let without_own = |slots: Slots| slots.saturating_sub(self.own);
         shared.update(
             OwnDemand {
-                wanted: without_inherited(own.wanted),
-                least: without_inherited(own.least),
-                in_use: without_inherited(own.in_use),
+                wanted: without_own(own.wanted),
+                least: without_own(own.least),
+                in_use: without_own(own.in_use),
             },
             limits,
             now,
         );
-        shared.available().saturating_add(self.inherited)
+        shared.available().saturating_add(self.own)
     }
 
     /// Returns when [`Self::update`] must be called again, even if nothing happens until then.
