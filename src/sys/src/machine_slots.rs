@@ -107,13 +107,13 @@ impl SlotLocks {
 
 /// A text by which other coordinators know this one, while it lives. Dropping it removes it.
 #[derive(Debug)]
-pub struct Registration {
+pub struct CoordinatorRegistration {
     file: File,
     path: PathBuf,
     name: String,
 }
 
-impl Registration {
+impl CoordinatorRegistration {
     /// Registers this process in a directory.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for CoordinatorRegistration {
     fn drop(&mut self) {
         // A file that cannot be removed loses its lock, and the next reader removes it.
         let _stays = fs::remove_file(&self.path);
@@ -241,8 +241,8 @@ mod tests {
     #[test]
     fn registration_is_seen_until_it_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Registration::create(dir.path(), "one two").unwrap();
-        let second = Registration::create(dir.path(), "three").unwrap();
+        let first = CoordinatorRegistration::create(dir.path(), "one two").unwrap();
+        let second = CoordinatorRegistration::create(dir.path(), "three").unwrap();
         first.overwrite_start("ten").unwrap();
         let read = |own| RegistrationReader::default().read_others(dir.path(), own).unwrap();
         let mut texts: Vec<_> = read(None).into_iter().map(|(_, text)| text).collect();
@@ -275,7 +275,7 @@ mod tests {
         let mut reader = RegistrationReader::default();
         assert_eq!(reader.read_others(dir.path(), None).unwrap(), []);
         assert_eq!(reader.empty_since, Some(old), "it need not read again");
-        let other = Registration::create(dir.path(), "other").unwrap();
+        let other = CoordinatorRegistration::create(dir.path(), "other").unwrap();
         assert_eq!(reader.read_others(dir.path(), None).unwrap().len(), 1);
         drop(other);
         assert_eq!(reader.read_others(dir.path(), None).unwrap(), []);

@@ -95,7 +95,7 @@ enum Phase {
 
 /// A change of the slots or of the waiting tests.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+enum SlotChange {
     /// The prerequisites of a test of this class have ended.
     Ready(usize),
     /// A test of this class has been given to a process.
@@ -139,16 +139,16 @@ fn ready_and_assigned(run: &MeasuredRun, test: &MeasuredTest) -> (Duration, Dura
 }
 
 /// Returns all changes, in any order. Changes at the same time have the order of the test or process.
-fn changes_of(run: &MeasuredRun, classes: &Classes<'_>) -> Vec<(Duration, Change)> {
+fn changes_of(run: &MeasuredRun, classes: &Classes<'_>) -> Vec<(Duration, SlotChange)> {
     let mut changes = Vec::with_capacity(2 * run.tests.len() + 4 * run.processes.len());
     let mut span = |class: usize, times: [Duration; 4]| {
         let [started, first, last, ended] = times;
         let (starting, testing, ending) = (Phase::Starting, Phase::Testing, Phase::Ending);
         changes.extend([
-            (started, Change::Moved { class, from: None, to: Some(starting) }),
-            (first, Change::Moved { class, from: Some(starting), to: Some(testing) }),
-            (last, Change::Moved { class, from: Some(testing), to: Some(ending) }),
-            (ended, Change::Moved { class, from: Some(ending), to: None }),
+            (started, SlotChange::Moved { class, from: None, to: Some(starting) }),
+            (first, SlotChange::Moved { class, from: Some(starting), to: Some(testing) }),
+            (last, SlotChange::Moved { class, from: Some(testing), to: Some(ending) }),
+            (ended, SlotChange::Moved { class, from: Some(ending), to: None }),
         ]);
     };
     let mut last_end = Duration::ZERO;
@@ -167,9 +167,9 @@ fn changes_of(run: &MeasuredRun, classes: &Classes<'_>) -> Vec<(Duration, Change
     for test in &run.tests {
         let class = classes.by_needs[&test.needs];
         let (ready, assigned) = ready_and_assigned(run, test);
-        changes.extend([(ready, Change::Ready(class)), (assigned, Change::Assigned(class))]);
+        changes.extend([(ready, SlotChange::Ready(class)), (assigned, SlotChange::Assigned(class))]);
     }
-    changes.push((last_end, Change::Finished));
+    changes.push((last_end, SlotChange::Finished));
     changes
 }
 
@@ -222,14 +222,14 @@ impl<'a> SlotSweep<'a> {
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: SlotChange) {
         match change {
-            Change::Ready(class) => {
+            SlotChange::Ready(class) => {
                 self.blocked -= 1;
                 self.ready[class] += 1;
             }
-            Change::Assigned(class) => self.ready[class] = self.ready[class].saturating_sub(1),
-            Change::Moved { class, from, to } => {
+            SlotChange::Assigned(class) => self.ready[class] = self.ready[class].saturating_sub(1),
+            SlotChange::Moved { class, from, to } => {
                 self.has_begun = true;
                 let weight = u128::from(self.run.weight(&self.needs[class]));
                 if let Some(from) = from {
@@ -248,7 +248,7 @@ impl<'a> SlotSweep<'a> {
                     }
                 }
             }
-            Change::Finished => self.is_finished = true,
+            SlotChange::Finished => self.is_finished = true,
         }
     }
 

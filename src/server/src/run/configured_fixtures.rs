@@ -18,12 +18,12 @@ use super::{
 
 /// The set-up and the tear-down of a fixture in a plan.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FixtureTests {
+pub(super) struct FixtureCommands {
     set_up: TestId,
     tear_down: Option<TestId>,
 }
 
-impl FixtureTests {
+impl FixtureCommands {
     /// Adds the set-ups and tear-downs of the fixtures that the tests of a plan need, and their order.
     pub(super) fn add(
         settings: &ResolvedSettings,

@@ -19,7 +19,7 @@ use heeler_protocol::control::{
 
 use super::{
     bonds::Bonds,
-    configured_fixtures::FixtureTests,
+    configured_fixtures::FixtureCommands,
     fixtures::add_prerequisites,
     groups::GroupList,
     needs::{ResourceName, expected_duration},
@@ -160,7 +160,7 @@ impl PlannedTests {
         }
         bonds.make_adjacent(&mut tests, &mut planned);
         add_prerequisites(tests.iter().map(|test| &test.listed), &mut planned);
-        FixtureTests::add(ingredients.settings, &mut programs, &mut tests, &mut planned);
+        FixtureCommands::add(ingredients.settings, &mut programs, &mut tests, &mut planned);
         Self { programs: programs.finish(), tests, groups: groups.finish(), scheduled: planned }
     }
 

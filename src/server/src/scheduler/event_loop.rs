@@ -20,7 +20,7 @@ use super::{
     handle::{ClientCommand, NewClient},
     listing::Catalogues,
     machine_budget::{MachineBudget, MachineWaitReport, OwnDemand},
-    memory_watch::MemoryWatch,
+    memory_pressure::MemoryPressure,
     runs::Runs,
     slots::{SlotShares, SlotUser, UserKey, slot_users, slots_in_use},
 };
@@ -44,7 +44,7 @@ pub(super) struct Scheduler {
     runs: Runs,
     slots: SlotShares,
     budget: MachineBudget,
-    memory: MemoryWatch,
+    memory: MemoryPressure,
     machine_wait: MachineWaitReport,
     /// Number of pool events handled since a deadline expired.
     events_since_deadline: u32,
@@ -74,7 +74,7 @@ impl Scheduler {
         Self {
             slots: SlotShares::new(options.slots),
             budget: MachineBudget::new(options.slots, options.machine, options.has_concurrent_runs),
-            memory: MemoryWatch::default(),
+            memory: MemoryPressure::default(),
             machine_wait: MachineWaitReport::default(),
             options,
             registrations,

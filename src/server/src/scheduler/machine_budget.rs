@@ -12,7 +12,7 @@ use heeler_core::{
 };
 use heeler_sys::{
     clock::monotonic,
-    machine_slots::{Registration, RegistrationReader, SlotLocks},
+    machine_slots::{CoordinatorRegistration, RegistrationReader, SlotLocks},
 };
 use tokio::time::Instant;
 
@@ -53,7 +53,7 @@ struct SharedSlots {
     directory: PathBuf,
     locks: SlotLocks,
     held: BTreeSet<usize>,
-    registration: Registration,
+    registration: CoordinatorRegistration,
     reader: RegistrationReader,
     demand: MachineDemand,
     /// Slots that this coordinator may hold once its leases have ended.
@@ -190,7 +190,7 @@ impl SharedSlots {
             turn: Duration::ZERO,
         };
         let record = MachineRecord { demand, held: Slots::NONE, owner: own_description() };
-        let registration = Registration::create(&directory, &record.to_text()).map_err(failed)?;
+        let registration = CoordinatorRegistration::create(&directory, &record.to_text()).map_err(failed)?;
         Ok(Self {
             directory,
             locks,

@@ -11,7 +11,7 @@
 //! - `builds`: builds before listings.
 //! - `clients`: all clients, and their pauses.
 //! - `listing`: catalogues, shared by all clients of the same programs.
-//! - `memory_watch`: lets tests run one at a time while the machine is short of memory.
+//! - `memory_pressure`: lets tests run one at a time while the machine is short of memory.
 //! - `runs`: active runs.
 //! - `slots`: fair sharing of the slots.
 //! - `machine_budget`: slots that all coordinators of this machine share.
@@ -23,7 +23,7 @@ mod event_loop;
 mod handle;
 mod listing;
 mod machine_budget;
-mod memory_watch;
+mod memory_pressure;
 mod runs;
 mod slots;
 

@@ -11,12 +11,12 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The last reading of the machine's memory.
 #[derive(Debug, Default)]
-pub(super) struct MemoryWatch {
+pub(super) struct MemoryPressure {
     read_at: Option<Instant>,
     is_short: bool,
 }
 
-impl MemoryWatch {
+impl MemoryPressure {
     /// Reads the memory again if tests run, and the last reading is old.
     pub(super) fn look(&mut self, in_use: Slots, now: Instant) {
         let is_due = self.read_at.is_none_or(|read_at| now >= read_at + INTERVAL);
