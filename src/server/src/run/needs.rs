@@ -17,6 +17,9 @@ use super::units::{GroupRequirement, UnitVariables};
 /// Capacity of a resource that no configuration declares, such as a lock of CTest.
 static LOCK_CAPACITY: ResourceCapacity = ResourceCapacity::Amount(1);
 
+/// Name of the resource that stands for the memory of the machine.
+const MEMORY: &str = "memory";
+
 /// Needs of the tests of one program of the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct TestNeeds {
@@ -42,8 +45,6 @@ type ResourceKey = (String, Option<Vec<ResourceUnit>>);
 pub(crate) enum ResourceName {
     /// The resource has this name in the configuration, or in the traits of tests.
     Named(String),
-    /// The memory of the machine.
-    Memory,
     /// The limit of concurrent processes of the program with this index.
     ProcessesOf(usize),
 }
@@ -91,7 +92,9 @@ impl ResourceIds {
     /// Adds the memory that a test needs, in the units of [`MemoryBudget`].
     pub(super) fn add_memory(&mut self, needs: &mut LeaseNeeds, units: u32) {
         let known = self.memory;
-        let memory = known.unwrap_or_else(|| self.insert(ResourceName::Memory, vec![MemoryBudget::CAPACITY]));
+        let memory = known.unwrap_or_else(|| {
+            self.insert(ResourceName::Named(MEMORY.to_owned()), vec![MemoryBudget::CAPACITY])
+        });
         self.memory = Some(memory);
         needs.resources.insert(memory, vec![units]);
     }

@@ -9,7 +9,6 @@ use super::{RunPlan, needs::ResourceName, plan::millis};
 pub(super) fn manifest_schedule(plan: &RunPlan) -> ManifestSchedule {
     let name = |name: &ResourceName| match name {
         ResourceName::Named(name) => name.clone(),
-        ResourceName::Memory => "memory".to_owned(),
         ResourceName::ProcessesOf(program) => processes_of(plan, *program),
     };
     let named = plan.resources.iter().zip(&plan.model.capacities);

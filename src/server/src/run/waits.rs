@@ -15,7 +15,7 @@ pub struct RunWait {
 /// Reason why tests wait although slots are idle, or although a slot becomes free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunWaitCause {
-    /// They take this number of slots, and fewer are free.
+    /// The tests take this number of slots, and fewer are free.
     Slots(usize),
     /// Running tests have taken the resource with this name.
     Resource(String),
@@ -40,7 +40,6 @@ impl RunWait {
             WaitCause::Slots(slots) => RunWaitCause::Slots(slots.0),
             WaitCause::Resource(resource) => match &plan.resources[resource.index()] {
                 ResourceName::Named(name) => RunWaitCause::Resource(name.clone()),
-                ResourceName::Memory => RunWaitCause::Resource("memory".to_owned()),
                 ResourceName::ProcessesOf(program) => process(*program),
             },
             WaitCause::Process(program) => process(plan.program_of(program)),
