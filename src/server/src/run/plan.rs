@@ -118,7 +118,8 @@ pub(crate) struct RunPlanInputs<'a> {
     pub(crate) missing: &'a [String],
     pub(crate) settings: &'a ResolvedSettings,
     pub(crate) history: &'a HistorySnapshot,
-    /// Available memory of the machine or of the process's group in KiB, if known.
+    /// Available memory of the machine or of the process's group in KiB, if it and the peak of a test are
+    /// known.
     pub(crate) available_kib: Option<u64>,
 }
 

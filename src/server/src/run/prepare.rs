@@ -95,7 +95,7 @@ pub(crate) fn plan_tests(selection: &TestSelection, context: &PlanContext<'_>) -
         missing: &missing,
         settings: context.settings,
         history: &history,
-        available_kib: available_kib(),
+        available_kib: history.knows_peaks().then(available_kib).flatten(),
     };
     PlannedTests::new(&inputs)
 }

@@ -40,6 +40,12 @@ impl HistorySnapshot {
         self.programs.get(suite).map(|program| program.start)
     }
 
+    /// Returns whether the peak memory of any test or program is known.
+    pub(super) fn knows_peaks(&self) -> bool {
+        self.tests.values().any(|test| test.peak_kib.is_some())
+            || self.programs.values().any(|program| program.peak_kib.is_some())
+    }
+
     /// Returns the recorded peak memory in KiB of a test's own process, otherwise of its program's processes.
     pub(super) fn peak_kib_of(&self, uid: &str, suite: &str) -> Option<u64> {
         let own = self.tests.get(uid).and_then(|test| test.peak_kib);
