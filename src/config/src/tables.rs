@@ -308,7 +308,7 @@ pub(super) struct TopTable {
     /// Fixtures that tests need, see `needs`.
     #[cfg_attr(test, schemars(with = "Vec<FixtureTable>"))]
     fixture: IgnoredAny,
-    /// The machine on which the tests run.
+    /// Settings of this machine, for all runs together.
     #[cfg_attr(test, schemars(with = "MachineTable"))]
     machine: IgnoredAny,
     /// Profiles. `default` is used unless another one is selected, and all others inherit from it.

@@ -1,5 +1,5 @@
-//! The text by which a coordinator registers its demand for the machine's slots. The first line has numbers
-//! of fixed width, so that a coordinator can overwrite it in place.
+//! Text format of a coordinator's registration for the machine's slots. The numbers in the first line have a
+//! fixed width, so that the coordinator can overwrite them in place.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ pub struct MachineRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotOwner {
     pub pid: u32,
-    /// Its command, such as `heeler mutate`.
+    /// Command of the coordinator, such as `heeler mutate`.
     pub command: String,
-    /// Its working directory.
+    /// Working directory of the coordinator.
     pub directory: String,
 }
 

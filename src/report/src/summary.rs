@@ -317,7 +317,7 @@ impl RunSummary {
 
     /// Returns the suites and programs that failed outside their tests.
     pub fn failed_groups(&self) -> impl Iterator<Item = &TestReport> {
-        // A fixture that is not run because the run has stopped, or another fixture failed, is no failure.
+        // The run may not have reached a fixture, or another fixture failed before. Neither is a new failure.
         let is_left_out = |group: &TestReport| match group.outcome {
             Outcome::NotRun(NotRunReason::PrerequisiteFailed { .. }) => true,
             Outcome::NotRun(reason) => reason.is_stop(),

@@ -36,8 +36,8 @@ pub struct TestReport {
     pub steps: StepCounts,
     /// Place of the test's definition, if known.
     pub defined_at: Option<TestDefinition>,
-    /// Whether this is no test: a suite or program that died outside its tests, or a set-up or tear-down of a
-    /// fixture.
+    /// `true` for a suite or program that died outside its tests, and for a set-up or tear-down of a fixture.
+    /// Such a report is not counted as a test.
     pub is_group: bool,
     /// All other data. For a test that passed at its first attempt without leaking processes, a summary keeps
     /// only files and steps, and outputs on request.

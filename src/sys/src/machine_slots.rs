@@ -34,7 +34,7 @@ const REGISTRATION: &str = "run-";
 const NEW_REGISTRATION: &str = "new-";
 /// Maximum size of a registration that is read.
 const REGISTRATION_BYTES: u64 = 8 << 10;
-/// Age from which a change of a directory certainly has another time than later changes.
+/// Two changes of a directory that are at least this far apart have different times.
 const TIMESTAMP_PRECISION: Duration = Duration::from_millis(100);
 /// Attempts to create a registration. Another process may remove the file before it is locked.
 const ATTEMPTS: u32 = 10;
@@ -105,7 +105,8 @@ impl SlotLocks {
     }
 }
 
-/// A text by which other coordinators know this one, while it lives. Dropping it removes it.
+/// Registration of a coordinator: a text that other coordinators read while this one lives. Dropping the
+/// registration removes it.
 #[derive(Debug)]
 pub struct CoordinatorRegistration {
     file: File,

@@ -64,7 +64,7 @@ pub(super) struct FreeResources<'a> {
     /// Slots that the run may use, free or not.
     usable: Slots,
     slots: Slots,
-    /// Free amount of each unit, for resources of which a lease has a portion.
+    /// Free amount of each unit. Only resources that some lease uses have an entry.
     touched: BTreeMap<ResourceId, Vec<u32>>,
 }
 

@@ -19,7 +19,7 @@ pub struct WaitingTests {
 /// Reason why tests wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitCause {
-    /// They take this number of slots, and fewer are free. Never less than two slots.
+    /// The tests take this number of slots, and fewer are free. Never less than two slots.
     Slots(Slots),
     /// Running tests have taken the resource.
     Resource(ResourceId),

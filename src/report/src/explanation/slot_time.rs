@@ -23,8 +23,8 @@ pub(super) enum LossPlace {
 }
 
 impl LossPlace {
-    /// Returns the rank in which a loss is unavoidable if one test or one chain decides the duration: idle
-    /// slots first, because even the best schedule has them.
+    /// Returns the rank of a loss in a run whose duration one test or one chain decides. Low ranks are hard
+    /// to avoid: idle slots come first, because even the best schedule has them.
     fn unavoidable_rank(self, reason: BoundReason) -> u32 {
         match self {
             Self::Tail => u32::from(reason == BoundReason::Chain),

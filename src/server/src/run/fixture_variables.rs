@@ -25,8 +25,8 @@ pub(super) struct FixtureVariables {
 }
 
 impl FixtureVariables {
-    /// Returns the program for a lease of these tests, whose set-ups have all ended, and a message about each
-    /// line of the set-ups' files that is no variable.
+    /// Returns the program for a lease of these tests, whose set-ups have all ended. Also returns a message
+    /// about each malformed line in the set-ups' files.
     pub(super) fn program_of(
         &mut self,
         plan: &RunPlan,

@@ -33,7 +33,7 @@ pub(super) struct SlotUser {
     pub(super) share: Slots,
     /// Whether the user takes precedence over all others.
     is_preferred: bool,
-    /// Slots that the user's leases occupy, also those of blocked workers.
+    /// Slots of all leases of the user. Leases of blocked workers count, too.
     pub(super) taken: Slots,
     /// Whether the user has work for another worker now.
     pub(super) can_use_worker: bool,
